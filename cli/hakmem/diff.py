@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 
 from hakmem import panel, pprof_files
+from hakmem.calls import Called, Calls
 from hakmem.errors import Failure
 from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, Stacks, estimate
 from hakmem.names import printable
@@ -32,7 +33,7 @@ _UNSEEN = 10  # times what a sample stands for: a class that holds this much has
 
 
 @dataclass
-class Change:
+class Change(Called):
     """The change in one site's live bytes."""
 
     key: Hashable
@@ -42,7 +43,7 @@ class Change:
     error: float  # standard error of the change
     chance: float  # of a change as large as this, if nothing had changed
     adjusted: float = 1.0  # the same, adjusted for the number of sites
-    frames: list[tuple[str, str]] = field(default_factory=list)  # names and places, innermost first
+    calls: Calls = field(default_factory=Calls)
 
     @property
     def told(self) -> bool:
@@ -121,10 +122,6 @@ def _panel_chance(site: Site) -> float:
     return coin_chance(*site.counts, site.odds)
 
 
-def _shown(frames: list[Frame]) -> list[tuple[str, str]]:
-    return [(frame.name, frame.place) for frame in frames]
-
-
 def _panel(before: Snapshot, after: Snapshot) -> Difference:
     old, new = Symbols(before), Symbols(after)
 
@@ -141,7 +138,7 @@ def _panel(before: Snapshot, after: Snapshot) -> Difference:
     ]
     adjust(changes)
     for change in changes:
-        change.frames = _shown(symbols_of(change.key).wanting(change.key))
+        change.calls = symbols_of(change.key).calls(change.key)
     remarks = list(dict.fromkeys(old.remarks() + new.remarks()))
     return Difference(changes, before.live_bytes, after.live_bytes, True, remarks)
 
@@ -153,7 +150,7 @@ def _panel(before: Snapshot, after: Snapshot) -> Difference:
 class _Side:
     stacks: Stacks
     total: int
-    shown: dict[tuple, list[tuple[str, str]]]
+    calls: dict[tuple, Calls]
     remarks: list[str]
     coarsest: float = 0.0  # the most bytes that a sample stands for; 0: no more than the rate
 
@@ -194,7 +191,7 @@ def _side_of_snapshot(snapshot: Snapshot) -> _Side:
     for line in lines:
         key = tuple(_frame_key(frame) for frame in symbols.stack(line.key))
         _add(side.stacks.lines, key, line)
-        side.shown[key] = _shown(symbols.wanting(line.key))
+        side.calls[key] = symbols.calls(line.key)
     return side
 
 
@@ -206,7 +203,7 @@ def _side_of_pprof(stacks: Stacks) -> _Side:
             continue
         place = () if names == [UNKNOWN] else key  # as a snapshot represents blocks without a stack
         _add(side.stacks.lines, place, line)
-        side.shown[place] = [(printable(name), "") for _, _, name in place]
+        side.calls[place] = Calls([(printable(name), "") for _, _, name in place])
     return side
 
 
@@ -237,13 +234,13 @@ def _chance(before: Line, after: Line, coarsest: tuple[float, float]) -> float:
 def _apart(sides: Sequence[_Side]) -> Difference:
     common = _common(sides)
     lines: tuple[dict, dict] = ({}, {})
-    shown: dict[tuple, list[tuple[str, str]]] = {}
+    calls: dict[tuple, Calls] = {}
     for side, merged in zip(sides, lines):
         for key, line in side.stacks.lines.items():
             places = (frame[:2] if frame[0] in common and frame[1] is not None else frame[2] for frame in key)
             place = tuple(each for each, _ in groupby(places))  # only once for functions that were inlined into others
             _add(merged, place, line)
-            shown[place] = side.shown[key]
+            calls[place] = side.calls[key]
     coarsest = sides[0].grain, sides[1].grain
     changes = []
     for key in lines[0].keys() | lines[1].keys():
@@ -251,7 +248,7 @@ def _apart(sides: Sequence[_Side]) -> Difference:
         error = math.sqrt(before.variance + after.variance)
         change = after.bytes - before.bytes
         chance = _chance(before, after, coarsest)
-        changes.append(Change(key, before.bytes, after.bytes, change, error, chance, frames=shown[key]))
+        changes.append(Change(key, before.bytes, after.bytes, change, error, chance, calls=calls[key]))
     adjust(changes)
     remarks = list(dict.fromkeys(sides[0].remarks + sides[1].remarks))
     return Difference(changes, sides[0].total, sides[1].total, False, remarks)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from typing import Any
 
 from hakmem import ages, insight, outside_commands
+from hakmem.calls import told_apart
 from hakmem.diff import Change, Difference
 from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, estimate
 from hakmem.pinned import NOT_TRACKED
@@ -63,8 +64,11 @@ def _view(
     }
 
 
-def _frames(frames: list[tuple[str, str]]) -> list[str]:
-    return [f"{name} {place}".rstrip() for name, place in frames]
+def _with_frames(rows: list[Any]) -> Iterator[tuple[Any, list[str]]]:
+    """The rows that are shown, and their calls as text."""
+    shown = rows[:_MOST_ROWS]
+    for row, frames in zip(shown, told_apart([row.calls for row in shown])):
+        yield row, [f"{name} {place}".rstrip() for name, place in frames]
 
 
 def _share(part: int, whole: int) -> str:
@@ -81,7 +85,7 @@ def _live(snapshot: Snapshot, symbols: Symbols) -> dict[str, Any]:
 
     titles = ["live", "± standard error", "share", "objects", "age", "allocated by"]
     tree = _tree("live", ((_names(row.line.key, symbols), row.line.bytes) for row in rows))
-    shown = [(cells(row.line), _frames(row.frames)) for row in rows[:_MOST_ROWS]]
+    shown = [(cells(row.line), frames) for row, frames in _with_frames(rows)]
     return _view(insight.heading(snapshot), titles, tree, shown, count)
 
 
@@ -101,7 +105,7 @@ def _pinned(snapshot: Snapshot, symbols: Symbols) -> dict[str, Any] | None:
         "kept by blocks allocated by",
     ]
     tree = _tree("pinned", ((_names(row.line.key, symbols), row.line.shared) for row in rows))
-    shown = [(insight.pinned_cells(row.line, whole), _frames(row.frames)) for row in rows[:_MOST_ROWS]]
+    shown = [(insight.pinned_cells(row.line, whole), frames) for row, frames in _with_frames(rows)]
     return _view(insight.pinned_heading(whole, snapshot.page_size), titles, tree, shown, len(rows))
 
 
@@ -112,11 +116,11 @@ def _growth(difference: Difference) -> dict[str, Any]:
     heading.append(f"beyond chance: {len(told):,} sites" if told else "no site changed beyond chance")
 
     def names(change: Change) -> list[str]:
-        calls = [name for name, _ in reversed(change.frames)][-_MOST_DEPTH:]
+        calls = [name for name, _ in reversed(change.calls.shown)][-_MOST_DEPTH:]
         return [_MORE if change.change > 0 else _LESS, *(calls or [UNKNOWN])]
 
     tree = _tree("growth", ((names(change), round(abs(change.change))) for change in told))
-    rows = [(insight.change_cells(each), _frames(each.frames) or [UNKNOWN]) for each in told[:_MOST_ROWS]]
+    rows = [(insight.change_cells(each), frames or [UNKNOWN]) for each, frames in _with_frames(told)]
     return _view(heading, [*insight.CHANGE_TITLES, "allocated by"], tree, rows, len(told)) | {"cool": _LESS}
 
 
@@ -147,7 +151,7 @@ def _lifetimes(snapshot: Snapshot, symbols: Symbols) -> dict[str, Any] | None:
         *insight.heading(snapshot)[1:],
     ]
     titles = ["live", "samples", "mean age", *(ages.NAMES[age] for age in classes), "allocated by"]
-    shown = [(cells(row.line), _frames(row.frames)) for row in rows[:_MOST_ROWS]]
+    shown = [(cells(row.line), frames) for row, frames in _with_frames(rows)]
     view = _view(heading, titles, _tree("lifetimes", stacks), shown, len(rows))
     view["tree"]["c"].sort(key=lambda each: [*ages.NAMES, NOT_SAMPLED].index(each["n"]))  # the youngest first
     return view

@@ -361,7 +361,7 @@ class profile:  # noqa: N801 (used as a function)
         """The sites that hold more or less than before beyond chance, the largest change first.
 
         Each one's `change`, `before`, `after` and `error` (the standard error of the change) are in bytes; its `frames` are the names and
-        places of its calls, the innermost first.
+        places of its calls, the innermost first, from the one that wanted the memory.
         """
         return self.difference.told
 

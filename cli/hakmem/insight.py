@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hakmem import allocations, pinned
+from hakmem.calls import Called, Calls, told_apart
 from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, estimate
 from hakmem.pinned import NOT_TRACKED, Pinned, PinnedLine
 from hakmem.render import byte_text
@@ -21,27 +22,33 @@ if TYPE_CHECKING:  # these load packages that other commands need not wait for
     from hakmem.diff import Change, Difference
     from hakmem.allocations import Sums
     from hakmem.snapshots import Sample, Snapshot
-    from hakmem.symbols import Frame, Symbols
+    from hakmem.symbols import Symbols
 
 SITE, FUNCTION, TAG = "site", "function", "tag"
 
 
 @dataclass
-class Row:
+class Row(Called):
     """A line of a profile, and the calls shown with it."""
 
     line: Line
-    frames: list[tuple[str, str]]  # names and places, the innermost first
+    calls: Calls
 
 
 @dataclass
-class PinnedRow:
+class PinnedRow(Called):
     line: PinnedLine
-    frames: list[tuple[str, str]]
+    calls: Calls
 
 
-def _shown(frames: list[Frame]) -> list[tuple[str, str]]:
-    return [(frame.name, frame.place) for frame in frames]
+def _named(name: Hashable) -> Calls:
+    """In place of a stack."""
+    return Calls([(str(name), "")])
+
+
+def _calls(symbols: Symbols, site: int) -> Calls:
+    calls = symbols.calls(site)
+    return calls if calls.frames else _named(UNKNOWN)
 
 
 def _key_of_site(symbols: Symbols, by: str) -> Callable[[int], Hashable]:
@@ -71,14 +78,12 @@ def rows(snapshot: Snapshot, symbols: Symbols, by: str, top: int | None = None) 
     lines = estimate(snapshot, _key_of(symbols, by))
     shown = lines[:top]
 
-    def frames(line: Line) -> list[tuple[str, str]]:
+    def calls(line: Line) -> Calls:
         if line.key == NOT_SAMPLED or by == FUNCTION:
-            return [(str(line.key), "")]
-        if by == TAG:
-            return [(snapshot.tag_text(line.key), "")]
-        return _shown(symbols.wanting(line.key)) or [(UNKNOWN, "")]
+            return _named(line.key)
+        return _named(snapshot.tag_text(line.key)) if by == TAG else _calls(symbols, line.key)
 
-    return [Row(line, frames(line)) for line in shown], len(lines)
+    return [Row(line, calls(line)) for line in shown], len(lines)
 
 
 def pinned_rows(
@@ -90,20 +95,18 @@ def pinned_rows(
     whole = pinned.estimate(snapshot, _key_of_site(symbols, by))
     shown = whole.lines[:top]
 
-    def frames(line: PinnedLine) -> list[tuple[str, str]]:
-        if line.key == NOT_TRACKED or by == FUNCTION:
-            return [(str(line.key), "")]
-        return _shown(symbols.wanting(line.key)) or [(UNKNOWN, "")]
+    def calls(line: PinnedLine) -> Calls:
+        return _named(line.key) if line.key == NOT_TRACKED or by == FUNCTION else _calls(symbols, line.key)
 
-    return [PinnedRow(line, frames(line)) for line in shown], whole
+    return [PinnedRow(line, calls(line)) for line in shown], whole
 
 
 @dataclass
-class AllocatedRow:
+class AllocatedRow(Called):
     """What was allocated under one key, and the calls shown with it."""
 
     sums: Sums
-    frames: list[tuple[str, str]]
+    calls: Calls
 
 
 def allocated_rows(snapshot: Snapshot, symbols: Symbols, by: str) -> list[AllocatedRow]:
@@ -112,10 +115,10 @@ def allocated_rows(snapshot: Snapshot, symbols: Symbols, by: str) -> list[Alloca
         return []
     sums = allocations.by_key(snapshot, _key_of_site(symbols, by))
 
-    def frames(key: Hashable) -> list[tuple[str, str]]:
-        return [(str(key), "")] if by == FUNCTION or key == NOT_SAMPLED else _shown(symbols.wanting(key)) or [(UNKNOWN, "")]
+    def calls(key: Hashable) -> Calls:
+        return _named(key) if by == FUNCTION or key == NOT_SAMPLED else _calls(symbols, key)
 
-    return [AllocatedRow(each, frames(key)) for key, each in sums.items()]
+    return [AllocatedRow(each, calls(key)) for key, each in sums.items()]
 
 
 def age_text(seconds: float | None) -> str:
@@ -202,7 +205,7 @@ def profile_table(snapshot: Snapshot, shown: list[Row], count: int, depth: int) 
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("allocated by", overflow="fold")
     live = snapshot.live_bytes or 1
-    for row in shown:
+    for row, frames in zip(shown, told_apart([row.calls for row in shown])):
         line = row.line
         table.add_row(
             byte_text(line.bytes),
@@ -210,7 +213,7 @@ def profile_table(snapshot: Snapshot, shown: list[Row], count: int, depth: int) 
             f"{100 * line.bytes / live:.1f} %",
             f"{line.objects:,}",
             age_text(line.age),
-            _stack_text(row.frames, depth),
+            _stack_text(frames, depth),
         )
     table.caption = "±: standard error. Age: byte-weighted mean."
     if count > len(shown):
@@ -238,8 +241,8 @@ def pinned_table(shown: list[PinnedRow], whole: Pinned, depth: int) -> Table:
     for title in ("pinned", "±", "share", "sole", "±", "youngest", "oldest"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("kept by blocks allocated by", overflow="fold")
-    for row in shown:
-        table.add_row(*pinned_cells(row.line, whole), _stack_text(row.frames, depth))
+    for row, frames in zip(shown, told_apart([row.calls for row in shown])):
+        table.add_row(*pinned_cells(row.line, whole), _stack_text(frames, depth))
     table.caption = (
         "Pinned: divided among all that keep a page. Sole: becomes free, besides its own blocks, if this line alone lets go. "
         "±: standard error."
@@ -264,13 +267,13 @@ def allocated_table(snapshot: Snapshot, shown: list[AllocatedRow], top: int, dep
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("by", overflow="fold")
     whole = allocations.totals(snapshot)[1] or 1
-    for row in shown[:top]:
+    for row, frames in zip(shown[:top], told_apart([row.calls for row in shown[:top]])):
         table.add_row(
             byte_text(row.sums.bytes),
             byte_text(row.sums.error) if row.sums.events else "",
             f"{100 * row.sums.bytes / whole:.1f} %",
             f"{row.sums.objects:,}",
-            _stack_text(row.frames, depth),
+            _stack_text(frames, depth),
         )
     table.caption = "±: standard error."
     if len(shown) > top:
@@ -297,7 +300,7 @@ def _allocated_json(snapshot: Snapshot, shown: list[AllocatedRow]) -> dict[str, 
                 "error": row.sums.error if row.sums.events else None,
                 "objects": row.sums.objects,
                 "events": row.sums.events,
-                "frames": _frames_json(row.frames),
+                **_calls_json(row.calls),
             }
             for row in shown
         ],
@@ -309,8 +312,10 @@ def _known(figure: float, key: Hashable) -> float | None:
     return None if key in (NOT_SAMPLED, NOT_TRACKED) else figure
 
 
-def _frames_json(frames: list[tuple[str, str]]) -> list[dict[str, str]]:
-    return [{"function": name} | ({"place": place} if place else {}) for name, place in frames]
+def _calls_json(calls: Calls) -> dict[str, Any]:
+    """The whole stack, and which call wanted the memory: those before it only pass it on."""
+    frames = [{"function": name} | ({"place": place} if place else {}) for name, place in calls.frames]
+    return {"frames": frames, "wanted_by": calls.first}
 
 
 def _pinned_json(shown: list[PinnedRow], whole: Pinned) -> dict[str, Any]:
@@ -332,7 +337,7 @@ def _pinned_json(shown: list[PinnedRow], whole: Pinned) -> dict[str, Any]:
                 "slabs": row.line.slabs,
                 "youngest": row.line.youngest,
                 "oldest": row.line.oldest,
-                "frames": _frames_json(row.frames),
+                **_calls_json(row.calls),
             }
             for row in shown
         ],
@@ -363,7 +368,7 @@ def profile_json(
                 "asked": row.line.asked,
                 "samples": row.line.samples,
                 "age": row.line.age,
-                "frames": _frames_json(row.frames),
+                **_calls_json(row.calls),
             }
             for row in shown
         ],
@@ -412,12 +417,12 @@ def difference_table(difference: Difference, top: int, depth: int, everything: b
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("allocated by", overflow="fold")
     changes = difference.changes if everything else difference.told
-    for change in changes[:top]:
+    for change, frames in zip(changes[:top], told_apart([change.calls for change in changes[:top]])):
         signed, *cells = change_cells(change)
         table.add_row(
             Text(signed, style="bold" if change.told else "dim"),
             *cells,
-            _stack_text(change.frames, depth) if change.frames else Text(UNKNOWN),
+            _stack_text(frames, depth) if frames else Text(UNKNOWN),
         )
     table.caption = (
         "±: standard error. Chance: of so large a change by sampling alone, adjusted for the number of sites."
@@ -442,7 +447,7 @@ def difference_json(difference: Difference) -> dict[str, Any]:
                 "after": change.after,
                 "chance": change.adjusted if math.isfinite(change.adjusted) else None,
                 "changed": change.told,
-                "frames": _frames_json(change.frames),
+                **_calls_json(change.calls),
             }
             for change in difference.changes
         ],

@@ -77,9 +77,9 @@ class _Families:
         self.verdict.add_metric(of, {kind: kind == table.verdict.kind for kind in _VERDICTS})
         if functions and taken.rate:
             for row in insight.rows(taken, Symbols(taken), insight.FUNCTION, functions)[0]:
-                self.site.add_metric((*of, row.frames[0][0]), row.line.bytes)
+                self.site.add_metric((*of, row.name), row.line.bytes)
                 if row.line.key != NOT_SAMPLED:  # its error is not known
-                    self.error.add_metric((*of, row.frames[0][0]), row.line.error)
+                    self.error.add_metric((*of, row.name), row.line.error)
 
     def add_parts(self, of: tuple[str, str], table: Table) -> None:
         self.swapped.add_metric(of, table.swapped or 0)

@@ -14,6 +14,7 @@ from pathlib import Path
 from elftools.common.exceptions import ELFError
 
 from hakmem import places
+from hakmem.calls import Calls
 from hakmem.demangling import is_cxx, plain
 from hakmem.dwarf import Call
 from hakmem.elf import DEBUG_ROOT, Module, open_named
@@ -109,6 +110,11 @@ class Frame:
             or _is_rusts_own(self.function)
             or _PLUMBING_SOURCES.search(self.file) is not None
         )
+
+
+def _passing(frames: list[Frame]) -> int:
+    """How many of the innermost calls only pass memory on; 0 if all do."""
+    return next((index for index, frame in enumerate(frames) if not frame.plumbing), 0)
 
 
 def addresses(frames: Iterable[Frame]) -> Iterator[list[Frame]]:
@@ -255,8 +261,12 @@ class Symbols:
     def wanting(self, site: int) -> list[Frame]:
         """The stack from the call that wanted the memory, without the calls that only pass it on."""
         frames = self.stack(site)
-        first = next((index for index, frame in enumerate(frames) if not frame.plumbing), 0)
-        return frames[first:]
+        return frames[_passing(frames) :]
+
+    def calls(self, site: int) -> Calls:
+        """The whole stack by name."""
+        frames = self.stack(site)
+        return Calls([(frame.name, frame.place) for frame in frames], _passing(frames))
 
     def _missing(self, mapping: Mapping) -> str:
         """Says how many names are missing. A few may be in any file, such as libc's code to which signal handlers return."""

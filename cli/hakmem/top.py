@@ -204,7 +204,7 @@ class View:
     def functions(self, taken: Snapshot, names: Symbols, top: int) -> list[tuple[str, insight.Row, int]]:
         """Names, rows, and their growth since the view began."""
         shown, _ = insight.rows(taken, names, insight.FUNCTION)
-        named = [(row.frames[0][0], row) for row in shown if row.line.key != NOT_SAMPLED]
+        named = [(row.name, row) for row in shown if row.line.key != NOT_SAMPLED]
         if not self.first:
             self.first = {name: row.line.bytes for name, row in named}
         grown = [(name, row, row.line.bytes - self.first.get(name, 0)) for name, row in named]
@@ -246,7 +246,7 @@ class View:
         columns = self._columns(("pinned", "±", "sole", "±", "live"), low)
         for row in rows:
             pinned, error, _, sole, sole_error, *_ = insight.pinned_cells(row.line, whole)
-            columns.add_row(pinned, error, sole, sole_error, live.get(row.line.key, ""), row.frames[0][0])
+            columns.add_row(pinned, error, sole, sole_error, live.get(row.line.key, ""), row.name)
         return Group(heading, columns)
 
     def by_allocated(self, taken: Snapshot, names: Symbols, top: int, low: bool) -> RenderableType:
@@ -259,7 +259,7 @@ class View:
         columns = self._columns(("allocated", "±", "objects"), low)
         for row in shown[:top]:
             error = byte_text(row.sums.error) if row.sums.events else ""
-            columns.add_row(byte_text(row.sums.bytes), error, f"{row.sums.objects:,}", row.frames[0][0])
+            columns.add_row(byte_text(row.sums.bytes), error, f"{row.sums.objects:,}", row.name)
         return Group(Text(insight.allocated_heading(taken)), columns)
 
     def sites(self, taken: Snapshot, names: Symbols, top: int, low: bool) -> RenderableType:

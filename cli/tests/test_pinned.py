@@ -238,7 +238,7 @@ def test_second_table_tells_who_keeps_pages(hakmem, file):
 def test_json_has_all_lines_and_they_sum(hakmem, file):
     result = json.loads(hakmem("profile", file, "--json", "--by", "function").stdout)["pinned"]
     assert sum(line["shared"] for line in result["lines"]) == result["bytes"]
-    keys = {"shared", "shared_error", "sole", "sole_error", "slabs", "youngest", "oldest", "frames"}
+    keys = {"shared", "shared_error", "sole", "sole_error", "slabs", "youngest", "oldest", "frames", "wanted_by"}
     assert set(result["lines"][0]) == keys
     assert result["too_small"] is False
     assert result["separable"] is None  # all are young

@@ -261,7 +261,7 @@ def test_json_has_everything(hakmem, file):
     result = json.loads(hakmem("profile", file, "--json").stdout)
     assert sum(line["live"] for line in result["lines"]) == result["live"]
     assert result["sample_bytes"] == RATE
-    assert {"live", "error", "objects", "asked", "samples", "age", "frames"} == set(result["lines"][0])
+    assert {"live", "error", "objects", "asked", "samples", "age", "frames", "wanted_by"} == set(result["lines"][0])
     assert all(len(line["frames"]) == 2 for line in result["lines"])
 
 

@@ -464,6 +464,8 @@ def test_what_only_passes_memory_on_is_not_who_wanted_it(tmp_path):
     found = Symbols(taken)
     assert [frame.name for frame in found.wanting(2)] == ["shown"]
     assert [frame.name for frame in found.wanting(3)] == ["libc.so.6+0xf"]  # there is nobody else
+    assert [name for name, _ in found.calls(2).shown] == ["shown"]
+    assert [name for name, _ in found.calls(2).frames] == [frame.name for frame in found.stack(2)] != ["shown"]
 
 
 @pytest.mark.parametrize(
