@@ -255,14 +255,21 @@ def _apart(sides: Sequence[_Side]) -> Difference:
 
 
 def read(path: str) -> Snapshot | Stacks:
+    """The snapshot or pprof file; raises Failure if it can't be compared with anything."""
     data = Path(path).read_bytes()
-    return of_bytes(data, path) if is_snapshot(data) else pprof_files.decode(data, path)
+    found = of_bytes(data, path) if is_snapshot(data) else pprof_files.decode(data, path)
+    _expect_samples(found)
+    return found
+
+
+def _expect_samples(taken: Snapshot | Stacks) -> None:
+    if not taken.rate:
+        raise Failure(f"{taken.file}: no blocks were sampled: HAKMEM_INSIGHT=0, or the secure library")
 
 
 def compare(before: Snapshot | Stacks, after: Snapshot | Stacks) -> Difference:
     for each in (before, after):
-        if not each.rate:
-            raise Failure(f"{each.file}: no blocks were sampled: HAKMEM_INSIGHT=0, or the secure library")
+        _expect_samples(each)
     if isinstance(before, Snapshot) and isinstance(after, Snapshot) and is_panel(before, after):
         difference = _panel(before, after)
     else:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hakmem import insight, output, render
+from hakmem.command_line import ERROR
 from hakmem.errors import Failure
 from hakmem.exits import WHY_NONE, Ended
+
+if TYPE_CHECKING:
+    from hakmem.estimates import Stacks
+    from hakmem.snapshots import Snapshot
 
 GROWN = 1
 
@@ -27,11 +33,24 @@ def _show_live(file: Path, top: int, depth: int) -> None:
         print(f"hakmem: {remark}", file=sys.stderr)
 
 
-def _grew(before: str, after: Path, top: int, depth: int) -> bool:
-    """Shows which sites hold more than in an earlier run, beyond chance."""
-    from hakmem.diff import compare_files
+def read_baseline(file: str) -> Snapshot | Stacks:
+    """What an earlier run held. The exit code of a failure is not GROWN, which would be an answer."""
+    from hakmem import diff
 
-    difference = compare_files(before, str(after))
+    try:
+        return diff.read(file)
+    except Failure as failure:
+        failure.exit_code = ERROR
+        raise
+    except OSError as error:
+        raise Failure(f"{file}: {error.strerror}", ERROR) from None
+
+
+def _grew(before: Snapshot | Stacks, after: Path, top: int, depth: int) -> bool:
+    """Shows which sites hold more than in an earlier run, beyond chance."""
+    from hakmem import diff
+
+    difference = diff.compare(before, diff.read(str(after)))
     for line in insight.difference_heading(difference):
         print(line, file=sys.stderr)
     difference.changes = [change for change in difference.changes if change.told and change.change > 0]
@@ -52,7 +71,7 @@ class Holding:
 
     keep: str | None
     show: bool
-    baseline: str | None
+    baseline: Snapshot | Stacks | None
     top: int = 20
     depth: int = 4
 

@@ -59,7 +59,8 @@ _OFF, _ON = ("0", "off", "false", "no"), ("1", "on", "true", "yes")  # as the li
     "--baseline",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="With --leaks: compare with this snapshot of an earlier run, and exit with 1 if a site holds more than then, beyond chance.",
+    help="With --leaks: compare with this snapshot of an earlier run. If a site holds more than then, beyond chance, the exit code is 1, "
+    "unless the program itself fails: then it is the program's. 2: FILE can't be read, and the program was not started.",
 )
 @click.option("--show-output", is_flag=True, help="In a comparison: don't discard the program's output.")
 @click.option("--json", "json_file", type=output.OutFile(), metavar="FILE", help="In a comparison: write it as JSON.")
@@ -134,7 +135,8 @@ def run_command(
 
         if profile_file:
             output.expect_room(profile_file)
-        wanted.append(leaks.Holding(profile_file, with_leaks, baseline))
+        before = leaks.read_baseline(baseline) if baseline else None  # now, not when the program has run for hours
+        wanted.append(leaks.Holding(profile_file, with_leaks, before))
     preload.put_in_front(environment, program, path, asked=bool(wanted))
     if wanted:
         exits.run(program, list(command), environment, wanted)

@@ -7,8 +7,10 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
+from heap import Heap, text_of
 from processes import with_own
 
 PROGRAM = """
@@ -144,6 +146,19 @@ def test_growth_in_a_programs_own_hakmem_fails_the_run(hakmem, tmp_path):
     result = hakmem("run", "--leaks", "--baseline", str(file), "--", program, "80000", "10000")
     assert result.returncode == 1 and re.search(r"MiB\s.*hold_own", result.stderr)
     assert "hold_other" not in result.stderr and "malloc's memory is libc's" in result.stderr
+
+
+def test_a_baseline_that_cannot_be_used_is_told_before_the_program_runs(hakmem, tmp_path):
+    broken, unsampled = tmp_path / "broken", tmp_path / "unsampled"
+    broken.write_text("nonsense")
+    heap = Heap({64: [2] * 10}).snapshot([])
+    heap.rate = 0
+    unsampled.write_text(text_of(heap))
+    for file, why in ((broken, "neither a hakmem snapshot"), (unsampled, "no blocks were sampled"), (Path("/proc/self/mem"), "error")):
+        result = hakmem("run", "--leaks", "--baseline", str(file), "--", "touch", str(tmp_path / "ran"))
+        assert result.returncode == 2 and result.stderr.startswith(f"hakmem: {file}: ") and result.stderr.count("\n") == 1
+        assert why in result.stderr
+        assert not (tmp_path / "ran").exists()
 
 
 def test_what_shrank_does_not(hakmem, program, tmp_path):
