@@ -23,7 +23,7 @@ from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, Stacks, estimate
 from hakmem.names import printable
 from hakmem.panel import Site
 from hakmem.snapshots import Sample, Snapshot, is_snapshot, of_bytes
-from hakmem.symbols import CLOSED, Frame, Symbols
+from hakmem.symbols import CLOSED, VIRTUAL, Frame, Symbols
 
 LEVEL = 0.05
 
@@ -107,12 +107,19 @@ def _is_same(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one[0] == other[0] and (one[1] == other[1] or max(one[1], other[1]) >= CLOSED)
 
 
+def _same_kernel_code(before: Snapshot, after: Snapshot) -> bool:
+    """Whether the kernel's code is where it was: its place is drawn for each process, even for a program that is always at one address."""
+    one, other = ({each.path: each.start for each in snapshot.mappings if each.path in VIRTUAL} for snapshot in (before, after))
+    return all(one[path] == other[path] for path in one.keys() & other.keys())
+
+
 def is_panel(before: Snapshot, after: Snapshot) -> bool:
-    """Whether both are of one process: its sites never change, and no two processes have theirs at the same addresses. A snapshot may
-    contain only the sites of its blocks."""
+    """Whether both are of one process: its sites never change, and no two processes have theirs at the same addresses, unless they run a
+    static program, each as the first process of a namespace. A snapshot may contain only the sites of its blocks."""
     common = before.sites.keys() & after.sites.keys()
     known = all(_is_same(before.sites[number], after.sites[number]) for number in common)
-    return before.process == after.process and before.rate == after.rate and bool(common) and known
+    is_alike = before.process == after.process and before.rate == after.rate and _same_kernel_code(before, after)
+    return is_alike and bool(common) and known
 
 
 def _panel_chance(site: Site) -> float:

@@ -28,7 +28,7 @@ _OUR_LIBRARY = "libhakmem"
 _MOST_OURS = 16  # the most calls within hakmem, counted from the one that records the stack
 _NO_MAPPINGS = "the process could not read its own mappings (no /proc in its root?)"
 CLOSED = 1 << 62  # libraries that the process has closed are at this address and above
-_VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's mappings, not files
+VIRTUAL = ("[vdso]", "[vsyscall]")  # the kernel's mappings, not files
 
 # What lies between an allocator and the code that wanted the memory.
 _PLUMBING_FILES = re.compile(r"(libc(-[0-9.]+)?|libstdc\+\+|libc\+\+)\.so(\.|$) | libc\.musl- | ld-(linux|musl)", re.VERBOSE)
@@ -207,7 +207,7 @@ class Symbols:
             if self._jit is None:
                 self._jit = _Jit(places.of_jit(self._snapshot, self._jit_folder))
             name = self._jit.name(address)
-            if not name and mapping is not None and mapping.path in _VIRTUAL:
+            if not name and mapping is not None and mapping.path in VIRTUAL:
                 name = mapping.path
             self._nowhere += not name
             return [Frame(address, mapping, name, name, "", 0)]

@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from heap import RATE, Heap, mixed, text_of
+from heap import RATE, Heap, mixed, of_code, text_of
 
 from hakmem import pprof_files
 from hakmem.diff import Change, adjust, coin_chance, compare, is_panel, normal_chance
@@ -154,6 +154,17 @@ def test_one_process_is_known_by_its_sites():
     assert not is_panel(one, replace(other, process=78))
     assert not is_panel(one, replace(other, sites=other.sites | {1: (0, 0x999)}))  # the number was given again
     assert not is_panel(one, replace(other, sites={}))
+
+
+def test_the_first_processes_of_two_namespaces_are_not_one():
+    """A static program's code is always at the same address."""
+    program = of_code("/bin/server", "ab" * 20)
+    places = [of_code("[vdso]", start=start, size=0x2000) for start in (0x7FFC_1234_5000, 0x7FFD_4321_0000)]
+    one, other = (replace(Heap(MANY).sampled(seed, process=1), mappings=[program, place]) for seed, place in enumerate(places))
+    assert not is_panel(one, other)
+    assert not compare(one, other).panel
+    assert is_panel(one, replace(other, mappings=[program, places[0]]))
+    assert is_panel(one, replace(other, mappings=[]))
 
 
 def test_sites_that_one_snapshot_alone_has_and_closed_libraries_are_of_one_process_too():
