@@ -6,7 +6,8 @@ and Z what the others stand for. To first order, with r = Y / (Y + Z) and V the 
 
     (T / (Y + Z))² * ((1 - r)² * V(Y) + r² * V(Z))
 
-It is 0 if a line has all of its class's samples. Classes are sampled independently, so their variances add.
+Others without a sample may still hold some of the class. If a line has all of its samples, or they are few, others count as if they had
+half a sample, so that only blocks that are always sampled have no variance. Classes are sampled independently, so their variances add.
 
 A class that should have only a few samples is not scaled alone: by chance they may all be one line's, which would then seem to have the
 whole class for certain. Such classes are counted together: every byte of them was sampled with the same chance, whatever its block's size.
@@ -196,7 +197,7 @@ class _Estimate:
         for key, samples in of_key.items():
             share, own = weights[key] / whole, variances[key]
             # Sites without a sample may hold some of the stratum, as much as half a sample.
-            if self._cautious or len(stratum.samples) < _SCALED_FROM:
+            if self._cautious or len(of_key) == 1 or len(stratum.samples) < _SCALED_FROM:
                 share = (len(samples) + 0.5) / (len(stratum.samples) + 1)
                 own = variance * share
             ratio = stratum.bytes / whole

@@ -15,6 +15,7 @@ from rich.text import Text
 from hakmem import allocations, pinned
 from hakmem.calls import Called, Calls, told_apart
 from hakmem.estimates import NOT_SAMPLED, UNKNOWN, Line, estimate
+from hakmem.names import printable
 from hakmem.pinned import NOT_TRACKED, Pinned, PinnedLine
 from hakmem.render import byte_text
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # these load packages that other commands need not wait for
     from hakmem.symbols import Symbols
 
 SITE, FUNCTION, TAG = "site", "function", "tag"
+_FEWEST_CHECKED = 10
 
 
 @dataclass
@@ -134,12 +136,21 @@ def window_text(age: float) -> str:
     return f"from its window, {age:.1f} s old, since it may not be traced: who keeps pages and who allocates is not known"
 
 
-def heading(snapshot: Snapshot) -> list[str]:
-    """The totals, and how well they are known."""
+def _checked_text(snapshot: Snapshot) -> str:
+    """Whose stacks may be another's; nothing if too few were checked to say."""
+    if snapshot.checked < _FEWEST_CHECKED:
+        return ""
+    return f"{snapshot.wrong:,} of {snapshot.checked:,} call stacks that were checked in full were another's"
+
+
+def heading(snapshot: Snapshot, name: str = "") -> list[str]:
+    """The totals, and how well they are known. The name is the process's; if it is not known, that of its program is shown."""
+    program = snapshot.program_mapping
+    name = name or (printable(program.name) if program else "")
     when = datetime.datetime.fromtimestamp(snapshot.time, datetime.timezone.utc)
     quiet = sum(sample.quiet for sample in snapshot.samples)
     lines = [
-        f"process {snapshot.process}, {when:%Y-%m-%d %H:%M:%S} UTC",
+        f"{name + ', ' if name else ''}process {snapshot.process}, {when:%Y-%m-%d %H:%M:%S} UTC",
         f"live {byte_text(snapshot.live_bytes)}, including {byte_text(snapshot.large_bytes)} "
         f"in {snapshot.large_blocks:,} large blocks",
     ]
@@ -156,14 +167,7 @@ def heading(snapshot: Snapshot) -> list[str]:
         sampled += f" (the process had one for each {byte_text(snapshot.thinned)}; the rest was left out for lack of room)"
     if quiet:
         sampled += f"; {quiet:,} of them come and go often, and may be attributed to an earlier owner"
-    lines.append(sampled)
-    confidence = snapshot.confidence
-    lines.append(
-        "site confidence: none was checked again"
-        if confidence is None
-        else f"site confidence {100 * confidence:.1f} % ({snapshot.checked:,} checked again)"
-    )
-    return lines
+    return [*lines, sampled, *filter(None, [_checked_text(snapshot)])]
 
 
 def pinned_heading(whole: Pinned, page_size: int) -> list[str]:
@@ -427,6 +431,8 @@ def difference_table(difference: Difference, top: int, depth: int, everything: b
     table.caption = (
         "±: standard error. Chance: of so large a change by sampling alone, adjusted for the number of sites."
     )
+    if difference.panel:
+        table.caption += " Change: by the blocks that came and went, which is more exact than after minus before, and need not equal it."
     if len(changes) > top:
         table.caption += f" {len(changes) - top:,} more."
     table.caption_justify = "left"

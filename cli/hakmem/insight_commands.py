@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -13,6 +14,7 @@ import click
 from hakmem import insight, outside_commands, output, render
 from hakmem.command_line import Judging, Seconds
 from hakmem.errors import Failure
+from hakmem.names import of_process
 
 if TYPE_CHECKING:
     from hakmem.estimates import Stacks
@@ -70,6 +72,13 @@ def _is_process(target: str) -> bool:
         return isinstance(memory.open_memory(target), memory.Process)
     except memory.Refused:
         return True
+
+
+def _name_of(target: str) -> str:
+    """The name of a running process, as hakmem top shows it; otherwise nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        return "" if Path(target).exists() else of_process(int(target))
+    return ""
 
 
 def _before(target: str, since: str | None, interval: float | None) -> Snapshot | Stacks | None:
@@ -181,7 +190,7 @@ def profile(
         return
     if not (pprof_out or otlp_out or html_out or save_out):
         shown, count = insight.rows(read, names, by, top)
-        for line in insight.heading(read):
+        for line in insight.heading(read, _name_of(target)):
             click.echo(line)
         render.print_wide(insight.profile_table(read, shown, count, depth))
         if kept := insight.pinned_rows(read, names, by, top):

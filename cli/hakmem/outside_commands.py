@@ -105,7 +105,7 @@ def _total_cells(table: Table) -> tuple[str, ...]:
 
 def _columns(cells: Iterable[tuple[str, list[str]]], *, edge: bool) -> Columns:
     shown = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=edge)
-    shown.add_column("")
+    shown.add_column("", overflow="fold")
     for title in CELL_TITLES:
         shown.add_column(title, justify="right", no_wrap=True)
     for title, figures in cells:

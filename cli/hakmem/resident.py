@@ -57,6 +57,12 @@ class Row:
 class Verdict:
     kind: str
     text: str
+    beside: str = ""  # the part of the text that is about the control group
+
+    @property
+    def brief(self) -> str:
+        """Without what is the same for all processes of a control group."""
+        return self.text.removesuffix(f"; {self.beside}") if self.beside else self.text
 
 
 @dataclass
@@ -266,7 +272,7 @@ def judge(table: Table, decay: str = "") -> Verdict:
     if cached and table.group_limit and _is_near(table.group_total or 0, table.group_limit):
         return Verdict(PAGE_CACHE, cached)
     found = _judge_parts(table, kind, groups, resident, asked, decay)
-    return replace(found, text=f"{found.text}; {cached}") if cached else found
+    return replace(found, text=f"{found.text}; {cached}", beside=cached) if cached else found
 
 
 def _page_cache_text(table: Table, resident: int) -> str:

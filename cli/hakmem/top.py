@@ -109,6 +109,15 @@ def all_found(user: int) -> list[Found]:
     return sorted(found, key=lambda each: -((each.table and each.table.total) or 0))
 
 
+def _group_text(found: list[Found]) -> str | None:
+    """What is said of the control group with the most page cache; processes of one group need not all say it."""
+    tables = [each.table for each in found if each.table is not None and each.table.verdict.beside]
+    if not tables:
+        return None
+    most = max(tables, key=lambda table: table.group_cache or 0)
+    return f"Process {most.process}: {most.verdict.beside}."
+
+
 def list_table(found: list[Found]) -> Columns:
     columns = Columns(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for title in ("process", "resident", "live"):
@@ -121,7 +130,8 @@ def list_table(found: list[Found]) -> Columns:
             continue
         total, live = byte_text(each.table.total or 0), byte_text(each.taken.live_bytes)
         by_window = "" if each.table.window_age is None else " (from its window)"
-        columns.add_row(str(each.process), total, live, each.name, each.table.verdict.text + by_window)
+        columns.add_row(str(each.process), total, live, each.name, each.table.verdict.brief + by_window)
+    columns.caption, columns.caption_justify = _group_text(found), "left"
     return columns
 
 

@@ -156,6 +156,14 @@ def test_one_process_is_known_by_its_sites():
     assert not is_panel(one, replace(other, sites={}))
 
 
+def test_the_table_says_why_the_change_is_not_the_difference(hakmem, tmp_path):
+    files = [tmp_path / name for name in ("before", "after", "other")]
+    for file, heap, process in zip(files, (MANY, GROWN, GROWN), (77, 77, 78)):
+        file.write_text(text_of(Heap(heap).sampled(1, process=process)))
+    said = [" ".join(hakmem("diff", str(files[0]), str(each)).stdout.split()) for each in files[1:]]
+    assert ["need not equal it" in each for each in said] == [True, False]
+
+
 def test_the_first_processes_of_two_namespaces_are_not_one():
     """A static program's code is always at the same address."""
     program = of_code("/bin/server", "ab" * 20)

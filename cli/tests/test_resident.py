@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 from heap import Heap, mixed, text_of
 from processes import compiled, running
+from rich.console import Console
 
-from hakmem import elsewhere, inspection, memory, outside, outside_pinned, pages, resident
+from hakmem import elsewhere, inspection, memory, outside, outside_commands, outside_pinned, pages, resident
 from hakmem.memory import Process
 from hakmem.pages import Mapped
 from hakmem.resident import CACHE, FRAGMENTATION, HUGE, OTHER, PAGE_CACHE, PROGRAM, Row, Table, judge
@@ -287,6 +289,14 @@ def test_page_cache_is_the_verdict_only_where_the_limit_of_the_group_is_near():
         assert found.text == (cached if kind == PAGE_CACHE else f"{alone.text}; {cached}")
     table.group_cache = 900  # less than what the process has
     assert judge(table) == alone
+
+
+def test_titles_are_folded_on_a_narrow_terminal():
+    table = Table(7, [Row("data", "written data of programs and libraries", OTHER, 10 << 20, 10 << 20)], 10 << 20)
+    console = Console(width=40, record=True, file=io.StringIO())
+    console.print(outside_commands.columns(table))
+    text = console.export_text()
+    assert "librar" in text and "…" not in text
 
 
 def test_where_no_mappings_are_known_the_rest_is_told_once():

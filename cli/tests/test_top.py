@@ -57,6 +57,19 @@ def test_every_process_with_hakmem_is_listed_with_its_verdict(hakmem, held):
     assert re.search(rf"{leak.pid}\s+[67]\d\.\d MiB\s+6\d\.\d MiB\s+held\s+the program holds it", shown.stdout)
 
 
+def test_what_is_said_of_a_control_group_is_said_once():
+    beside = "1.0 GiB of the 1.3 GiB of its control group are page cache, which the kernel drops when memory is needed"
+    found = []
+    for process in (77, 78):
+        table = Table(process, [], 1 << 20, group_total=13 << 27, group_cache=1 << 30)
+        table.verdict = resident.Verdict(resident.PROGRAM, f"the program holds it; {beside}", beside)
+        found.append(top.Found(process, "name", table, taken({2: 1000})))
+    console = Console(width=400, record=True, file=io.StringIO())
+    console.print(top.list_table(found))
+    text = " ".join(console.export_text().split())
+    assert text.count("page cache") == 1 and text.endswith(f"Process 77: {beside}.") and text.count("the program holds it") == 2
+
+
 def test_of_others_only_root_lists_all(monkeypatch):
     mine = top.processes(os.getuid() + 1 if os.getuid() else 12345)
     assert os.getppid() not in mine
@@ -310,7 +323,8 @@ def test_sites_are_sorted_by_what_they_hold_and_by_growth():
 
 def on_a_low_terminal() -> top.View:
     """Who holds the memory, below more rows than there is room for."""
-    rows = [Row(f"row{number}", f"{number}: " + "a part of it " * 4, resident.PROGRAM, (10 - number) << 20, 10 << 20) for number in range(4)]
+    part = "a part of it " * 4
+    rows = [Row(f"row{number}", f"{number}: {part}", resident.PROGRAM, (10 - number) << 20, 10 << 20) for number in range(4)]
     rows += [Row(f"little{number}", f"little {number}", resident.OTHER, 100 << 10) for number in range(10)]
     table = Table(77, rows, 41 << 20, group_total=4 << 30, group_cache=3 << 30, group_limit=8 << 30)
     table.verdict = resident.Verdict(resident.PROGRAM, "the program holds it, as a verdict of three lines says at length; " * 3)
