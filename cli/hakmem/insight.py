@@ -137,10 +137,10 @@ def window_text(age: float) -> str:
 
 
 def _checked_text(snapshot: Snapshot) -> str:
-    """Whose stacks may be another's; nothing if too few were checked to say."""
+    """How many samples may have another's stack; nothing if too few were checked to say."""
     if snapshot.checked < _FEWEST_CHECKED:
         return ""
-    return f"{snapshot.wrong:,} of {snapshot.checked:,} call stacks that were checked in full were another's"
+    return f"of {snapshot.checked:,} samples that were known by their innermost calls at most {snapshot.wrong:,} have another's call stack"
 
 
 def heading(snapshot: Snapshot, name: str = "") -> list[str]:

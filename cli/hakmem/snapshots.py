@@ -193,7 +193,7 @@ class Snapshot:
 
     @property
     def confidence(self) -> float | None:
-        """How often a site found by the fast lookup was right; None if none was checked."""
+        """The share of the samples with a site found by its innermost calls for which that is right, at least; None if none was checked."""
         return 1 - self.wrong / self.checked if self.checked else None
 
     def tag_text(self, tag: int) -> str:

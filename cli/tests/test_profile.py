@@ -231,7 +231,7 @@ def test_table_begins_with_the_whole_and_how_well_it_is_known(hakmem, file):
     assert "process 77, 2027-01-15 08:00:00 UTC" in text
     assert "live 17.0 MiB, including 3.0 MiB in 1 large blocks" in text
     assert "live blocks sampled, one for each 128.0 KiB" in text
-    assert "1 of 40 call stacks that were checked in full were another's" in text
+    assert "of 40 samples that were known by their innermost calls at most 1 have another's call stack" in text
     assert "live ± share objects age allocated by" in text
     assert re.search(r"3\.0 MiB 0 B 17\.7 % 1 5\.0 s 0x", text)
     assert "addresses have no name" in result.stderr  # said, not guessed
@@ -257,7 +257,7 @@ def test_of_few_checked_stacks_nothing_is_said(hakmem, tmp_path):
     for checked, said in ((9, False), (10, True)):
         taken.checked = checked
         file.write_text(text_of(taken))
-        assert ("were checked" in hakmem("profile", str(file)).stdout) == said
+        assert ("innermost calls" in hakmem("profile", str(file)).stdout) == said
         assert json.loads(hakmem("profile", "--json", str(file)).stdout)["site_confidence"] == 1 - 1 / checked
 
 
