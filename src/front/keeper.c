@@ -196,7 +196,7 @@ static permission_t may_start(bool *confined) {
   if (load_relaxed(&os_filters) != 0) return REFUSED;
   if (watches()) return GRANTED; /* it was requested */
   os_standing_t standing = os_standing();
-  if (os_is_guest()) return OF_A_GUEST;
+  if (!standing.filtered && os_is_guest()) return OF_A_GUEST;
   *confined = !standing.filtered;
   return !standing.filtered || (os_multi_threaded() && !standing.privileged) ? GRANTED : REFUSED;
 }
