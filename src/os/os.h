@@ -50,12 +50,12 @@ bool os_unmap(void *start, size_t bytes);
 /* Gives the pages back; they read as zero afterwards.  False: they may keep their content,
  * for example because the program has locked its memory. */
 bool os_purge(void *start, size_t bytes);
-/* The same of locked pages too, which stay locked: the next access brings each back in by a page fault, so only for who asks for it.  False
- * before Linux 5.18, and where the process is under a filter of its own. */
+/* The same of locked pages too, which stay locked: the next access brings each back in by a page fault, so only for who asks for it.
+ * False before Linux 5.18, and where the process is under a filter of its own. */
 bool os_purge_locked(void *start, size_t bytes);
 /* Whether another library has hooked libc's functions that give memory back.  Then os_purge, os_move and os_renew do nothing and return
- * false, and os_guard keeps the pages.  Nothing is known before os_hooks_watch, which is called at start with the places of libc's madvise,
- * munmap and mremap, 0 for one that is not known. */
+ * false, and os_guard keeps the pages.  Nothing is known before os_hooks_watch, which is called at start with the places of libc's
+ * madvise, munmap and mremap, 0 for one that is not known. */
 HAK_CHECKED bool os_is_hooked(void);
 #define OS_HOOKABLE 3
 void os_hooks_watch(const uintptr_t *functions);
@@ -106,17 +106,17 @@ typedef bool os_prepare_t(void);
 /* A thread that libc does not know: it has no thread-local variables, and no
  * signal is delivered to it.  All members but `prepare` and `stack` are zero at first. */
 typedef struct os_thread {
-  _Atomic uint32_t id; /* not 0 while the thread uses its stack; the kernel clears it */
+  _Atomic uint32_t id;   /* not 0 while the thread uses its stack; the kernel clears it */
   _Atomic uint32_t last; /* its thread id, or the id of the previous one while the kernel may still know it */
   _Atomic uint32_t held; /* number of callers that hold it back; it sleeps on this word */
   _Atomic uint32_t ready; /* it has begun to work, or is about to end */
   /* Runs in the thread before it is confined; may be NULL.  True: it has its own descriptors and may read and write through them. */
   os_prepare_t *_Atomic prepare;
-  _Atomic bool unable; /* a thread could not confine itself */
-  _Atomic bool refused; /* the kernel refused the last request for a thread */
+  _Atomic bool unable;    /* a thread could not confine itself */
+  _Atomic bool refused;   /* the kernel refused the last request for a thread */
   bool confined;
   bool files; /* `prepare` returned true */
-  long leader; /* id of its process, if confined */
+  long leader;                    /* id of its process, if confined */
   os_capabilities_t capabilities; /* capabilities of that process at the start */
   void (*run)(void);
   void *stack; /* of OS_THREAD_STACK bytes; if NULL at first, it is mapped, which limits may prevent */
