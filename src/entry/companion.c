@@ -37,6 +37,8 @@ HAK_COLD void *reallocf(void *block, size_t size) {
   return moved;
 }
 
+static bool is_anothers(const void *block) { return block != NULL && region_unit(block) >= load_relaxed(&region.units); }
+
 /* The block of another malloc: all that is known of it is what the caller says. */
 static void *recallocarray_anothers(void *block, size_t old_bytes, size_t count, size_t size) {
   void *moved = calloc(count, size);
@@ -51,7 +53,7 @@ static void *recallocarray_anothers(void *block, size_t old_bytes, size_t count,
 HAK_COLD void *recallocarray(void *block, size_t old_count, size_t count, size_t size) {
   void *(*used)(void *, size_t) = realloc;
   HAK_FORGET(used); /* else the compiler may take the realloc that is used for the one in this file */
-  if (used == hak_realloc || (block != NULL && !region_is_foreign(block))) return hak_recallocarray(block, old_count, count, size);
+  if (used == hak_realloc || (block != NULL && !is_anothers(block))) return hak_recallocarray(block, old_count, count, size);
   size_t bytes;
   if (block == NULL) return calloc(count, size);
   if (!__builtin_mul_overflow(old_count, size, &bytes)) return recallocarray_anothers(block, bytes, count, size);
@@ -88,7 +90,7 @@ size_t nallocx(size_t size, int flags) {
 void sdallocx(void *block, size_t size, int flags) {
   static void *_Atomic known;
   void (*next)(void *, size_t, int) = NULL;
-  if (HAK_UNLIKELY(region_is_foreign(block))) next = (void (*)(void *, size_t, int))family_next(&known, "sdallocx", NULL);
+  if (HAK_UNLIKELY(is_anothers(block))) next = (void (*)(void *, size_t, int))family_next(&known, "sdallocx", NULL);
   if (HAK_UNLIKELY(next != NULL)) next(block, size, flags);
   else hak_sdallocx(block, size, flags);
 }

@@ -38,15 +38,17 @@ static struct {
   size_t (*usable_size)(void *);
 } libc;
 
+static bool is_libcs(const void *block) { return block != NULL && region_unit(block) >= load_relaxed(&region.units); }
+
 static void free_either(void *block) {
-  if (HAK_UNLIKELY(region_is_foreign(block))) libc.free(block);
+  if (HAK_UNLIKELY(is_libcs(block))) libc.free(block);
   else hak_free(block);
 }
 static void *realloc_either(void *block, size_t size) {
-  return HAK_UNLIKELY(region_is_foreign(block)) ? libc.realloc(block, size) : hak_realloc(block, size);
+  return HAK_UNLIKELY(is_libcs(block)) ? libc.realloc(block, size) : hak_realloc(block, size);
 }
 static size_t usable_size_either(void *block) {
-  return HAK_UNLIKELY(region_is_foreign(block)) ? libc.usable_size(block) : hak_malloc_usable_size(block);
+  return HAK_UNLIKELY(is_libcs(block)) ? libc.usable_size(block) : hak_malloc_usable_size(block);
 }
 
 static const struct {
@@ -212,7 +214,7 @@ static void suspect(const char *text) { store_relaxed(&fault_foreign, text); }
 static bool is_used(void) {
   void *block = malloc(1);
   HAK_FORGET(block);
-  bool used = block != NULL && !region_is_foreign(block);
+  bool used = block != NULL && !is_libcs(block);
   free(block);
   return used;
 }

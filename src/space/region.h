@@ -80,8 +80,6 @@ HAK_INLINE void *region_address(uint32_t unit) { return (void *)(region.base + (
 
 /* The unit that holds the address, or a number >= region.units for a foreign one. */
 HAK_INLINE size_t region_unit(const void *p) { return region.base == 0 ? SIZE_MAX : ((uintptr_t)p - region.base) >> HAK_UNIT_SHIFT; }
-/* Whether a block is another allocator's. */
-HAK_INLINE bool region_is_foreign(const void *block) { return block != NULL && region_unit(block) >= load_relaxed(&region.units); }
 
 /* Bitmaps with a bit for each block.  Eight words of every unit of a superslab lie together as a group, so that slabs of few blocks touch
  * one page of a map for each superslab.  A superslab's free bits come first, then its remote bits, then its marks.  Beside each group of
