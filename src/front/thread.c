@@ -1,5 +1,6 @@
 #include "front/thread.h"
 
+#include <limits.h>
 #include <pthread.h>
 
 #include "os/memcheck.h"
@@ -23,7 +24,7 @@ __thread heap_t *thread_fast_heap = &heap_none;
 __thread heap_t *thread_heap;
 __thread uint8_t thread_shared_blocks;
 static __thread uint8_t thread_large_frees __attribute__((tls_model("initial-exec")));
-static __thread bool thread_ended __attribute__((tls_model("initial-exec")));
+static __thread uint8_t thread_exits __attribute__((tls_model("initial-exec"))); /* the round of destructors that the thread is in */
 
 static pthread_key_t exit_key;
 static _Atomic bool exits_watched;
@@ -78,7 +79,32 @@ static HAK_COLD void collect_as_asked(void) {
   request_finish(number);
 }
 
+/* Called on a slow path, which shows itself as one with a heap or without. A signal handler may have set the same heap just before. */
+static void thread_heap_set(heap_t *heap) {
+  heap_t *before = thread_heap;
+  if (before == heap) return;
+  thread_show_inside(heap, true);
+  thread_heap = heap;
+  thread_show_inside(before, false);
+}
+
+/* First the lock: a signal handler that allocates now ends the process at it, rather than take the heap again. */
+static HAK_NOINLINE void give_heap_up(heap_t *heap) {
+  heap_lock(heap);
+  thread_fast_heap = &heap_none;
+  thread_heap_set(NULL);
+  heap_set_stand_in(heap, NULL);
+  heap_detach(heap);
+}
+
+/* After the last round nobody takes a heap from the thread. So it has one only for a call, or while a named heap stands in. */
+static bool is_in_last_round(void) { return thread_exits >= PTHREAD_DESTRUCTOR_ITERATIONS; }
+static bool keeps_heap_too_long(void) {
+  return is_in_last_round() && thread_inside == 1 && thread_heap != NULL && thread_heap->stand_in == NULL;
+}
+
 static void leave(void) {
+  if (HAK_UNLIKELY(keeps_heap_too_long())) give_heap_up(thread_heap);
   if (thread_heap != NULL) heap_tick(thread_heap);
   keeper_call(thread_heap);
   watch_due();
@@ -117,31 +143,17 @@ bool thread_leave_unchanged(void) {
   return false;
 }
 
-/* Called on a slow path, which shows itself as one with a heap or without. A signal handler may have set the same heap just before. */
-static void thread_heap_set(heap_t *heap) {
-  heap_t *before = thread_heap;
-  if (before == heap) return;
-  thread_show_inside(heap, true);
-  thread_heap = heap;
-  thread_show_inside(before, false);
-}
-
 /* The loader sets the values later, and the thread then finds its heap again: heap_attach. */
 void thread_start_early(void) {
   if (thread_fast_heap == NULL) thread_fast_heap = &heap_none;
 }
 
-/* Runs when the thread ends, and again if other destructors have allocated since. */
-static void thread_exit(void *own) {
-  heap_t *heap = own;
-  if (heap != thread_heap) return;
+/* Runs in each round of the destructors of a thread that has had a heap: a later destructor may allocate. */
+static void thread_exit(void *had_one) {
+  if (++thread_exits < PTHREAD_DESTRUCTOR_ITERATIONS) (void)pthread_setspecific(exit_key, had_one);
+  if (thread_heap == NULL) return;
   thread_enter();
-  thread_ended = true;
-  heap_lock(heap); /* first: a signal handler that allocates now ends the process at this lock, rather than take the heap again */
-  thread_fast_heap = &heap_none;
-  thread_heap_set(NULL);
-  heap_set_stand_in(heap, NULL);
-  heap_detach(heap);
+  give_heap_up(thread_heap);
   (void)thread_leave_with_upkeep();
 }
 
@@ -167,6 +179,7 @@ void thread_after_fork(void) {
 
 void *thread_take_shared(unsigned size_class) {
   if (thread_heap != NULL || watch_wanted() || memcheck_on()) return NULL;
+  if (HAK_UNLIKELY(is_in_last_round())) thread_shared_blocks = 0; /* as many as it wants */
   return heap_take_shared(size_class, &thread_shared_blocks, false);
 }
 
@@ -199,12 +212,12 @@ void thread_set_stand_in(heap_t *named) {
 }
 
 void thread_attach_to_keep(void) {
-  if (thread_heap == NULL && !thread_ended && ++thread_large_frees >= LARGE_FREES_FIRST) (void)attach_to(NULL);
+  if (thread_heap == NULL && thread_exits == 0 && ++thread_large_frees >= LARGE_FREES_FIRST) (void)attach_to(NULL);
 }
 
 /* After the thread's end nothing would take the heap from it again. */
 void thread_adopt(slab_owner_t *owner) {
-  if (thread_heap != NULL || thread_ended || owner == NULL) return;
+  if (thread_heap != NULL || thread_exits != 0 || owner == NULL) return;
   const heap_t *heap = heap_of(owner);
   if (load_relaxed(&heap->state) == HEAP_ORPHAN) (void)attach_to(heap);
 }

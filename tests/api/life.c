@@ -209,6 +209,34 @@ TEST(thread_lives_leave_nothing_behind) {
   CHECK(SANITIZED || check_resident() < before + ((size_t)4 << 20));
 }
 
+#define TOGETHER 200
+static pthread_barrier_t together;
+
+/* In its last round as well: after that the allocator hears of the thread no more. */
+static void end_in_rounds(void *round) {
+  use_heap();
+  if ((uintptr_t)round < PTHREAD_DESTRUCTOR_ITERATIONS) pthread_setspecific(key, (char *)round + 1);
+}
+
+static void *live_together(void *unused) {
+  pthread_barrier_wait(&together);
+  for (unsigned i = 0; i < 10; i++) use_heap(); /* so much that it gets a heap of its own */
+  pthread_setspecific(key, (void *)1);
+  return unused;
+}
+
+TEST(threads_that_allocate_in_their_last_destructors_leave_their_heaps) {
+  ONLY(FAMILY_HAK);
+  pthread_t threads[TOGETHER];
+  REQUIRE(pthread_key_create(&key, end_in_rounds) == 0);
+  pthread_barrier_init(&together, NULL, TOGETHER);
+  for (unsigned i = 0; i < TOGETHER; i++) REQUIRE(pthread_create(&threads[i], NULL, live_together, NULL) == 0);
+  for (unsigned i = 0; i < TOGETHER; i++) pthread_join(threads[i], NULL);
+  hak_stats_t stats = {.struct_size = sizeof stats};
+  REQUIRE(hak.stats_get(&stats));
+  CHECK(stats.heaps - stats.heaps_orphaned < 20); /* the main thread's, and those that all share */
+}
+
 static void *orphans[20000];
 
 static void *make_orphans(void *unused) {
