@@ -21,7 +21,7 @@ repetitions_option = click.option(
     type=click.IntRange(min=3),
     default=5,
     show_default=True,
-    help="Runs under each allocator in a comparison; a verdict takes 5.",
+    help="Runs under each allocator in a comparison; a verdict needs at least 5.",
 )
 
 ERROR = 2  # of commands whose exit code 1 is an answer

@@ -140,7 +140,7 @@ def _checked_text(snapshot: Snapshot) -> str:
     """How many samples may have another's stack; nothing if too few were checked to say."""
     if snapshot.checked < _FEWEST_CHECKED:
         return ""
-    return f"of {snapshot.checked:,} samples that were known by their innermost calls at most {snapshot.wrong:,} have another's call stack"
+    return f"of {snapshot.checked:,} samples recognised by their innermost calls, at most {snapshot.wrong:,} have the wrong call stack"
 
 
 def heading(snapshot: Snapshot, name: str = "") -> list[str]:

@@ -134,7 +134,7 @@ def json_of(table: Table) -> dict:
 @_as_json
 @click.argument("target", metavar="PID|CORE|FILE")
 def resident_command(as_json: bool, target: str) -> None:
-    """Show what makes up a process's resident set, down to the last page, and what stands out.
+    """Show what makes up a process's resident set, down to the last page, with a verdict.
 
     A core or a snapshot does not say which pages were resident; for these, only what the heap has counted is shown.
     """
@@ -180,8 +180,8 @@ def inspect_command(as_json: bool, target: str, address: list[int]) -> None:
     """Show what lies at ADDRESS in a process or a core: a block and its state, free memory, hakmem's own memory, or memory outside hakmem.
 
     For a sampled block, also show where and when it was allocated, and how many bytes were requested. ADDRESS is hexadecimal if it has 0x
-    or a letter. Digits alone are decimal; they are hexadecimal, as in /proc/PID/maps, if only that address is mapped or the first digit
-    is 0. The command reports when it had to guess.
+    or a letter. Digits alone are taken as decimal, or as hexadecimal, as in /proc/PID/maps, if the first digit is 0 or only that address
+    is mapped. The command reports when it had to guess.
     """
     from hakmem import inspection, memory, outside, symbols
 
@@ -239,7 +239,7 @@ def _finding_json(found: Finding, frames: list[Frame]) -> dict:
     "--textfile",
     type=output.OutFile(),
     metavar="FILE.prom",
-    help="Write FILE, which is complete at any time, for the node exporter's textfile collector.",
+    help="Write FILE, replacing it atomically, for the node exporter's textfile collector.",
 )
 @click.option("--seconds", type=Seconds(min=1), metavar="N", help="With --textfile: write it again every N seconds.")
 @click.option(

@@ -158,7 +158,7 @@ def put_in_front(environment: dict[str, str], program: Path, path: Path, *, aske
         environment["LD_PRELOAD"] = others
     else:
         environment.pop("LD_PRELOAD", None)
-    what = "only what that holds is reported, and malloc's memory is libc's"
+    what = "the report covers only that hakmem, and malloc is libc's"
     print(f"hakmem: {program} has hakmem linked in, so none is preloaded: {what}", file=sys.stderr)
 
 

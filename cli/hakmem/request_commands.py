@@ -24,7 +24,7 @@ _process = click.argument("process", type=click.IntRange(min=1), metavar="PID")
 )
 @_process
 def arm_command(seconds: float, process: int) -> None:
-    """Ask a process to count all that it allocates for a while, even what it soon frees; does not wait for the end.
+    """Make a process count everything that it allocates for a while, even what it soon frees, and return at once.
 
     The counts appear in every later profile: hakmem profile PID, its --pprof output, and the snapshots that the process writes. To see
     what is allocated during the next few seconds, use hakmem profile --events. This command writes one word, a time, into the process,
@@ -41,8 +41,8 @@ def _why_not(process: int, seconds: float) -> str:
     if memory.is_stopped(process):
         return "is stopped, and does nothing until it continues"
     return (
-        f"made no call to the allocator within {seconds:g} s that would see the request, and has no thread that gives memory back, "
-        "or one that did not get to it"
+        f"made no call to the allocator within {seconds:g} s that would see the request, and the keeper, which gives memory back, "
+        "is not running in it or did not get to it"
     )
 
 
@@ -58,8 +58,8 @@ def _why_not(process: int, seconds: float) -> str:
 def collect_command(seconds: float, process: int) -> None:
     """Ask a process to give its free memory back to the system, as malloc_trim(3) would, and report its resident set before and after.
 
-    Either a thread of the process does so, at its next allocation that its own free blocks cannot serve, or the thread that gives memory
-    back, if there is one. In a large heap this may take a while. The exit code is 1 if no thread did so in time; the request is then
+    Either a thread of the process does so, at its next allocation that its own free blocks cannot serve, or the keeper, hakmem's own
+    thread, if it is running. In a large heap this may take a while. The exit code is 1 if no thread did so in time; the request is then
     withdrawn.
     """
     from hakmem import memory, outside_events

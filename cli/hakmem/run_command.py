@@ -24,7 +24,7 @@ _OFF, _ON = ("0", "off", "false", "no"), ("1", "on", "true", "yes")  # as the li
     metavar="FILE",
     help="Write the statistics to FILE, as JSON if its name ends in .json and as text otherwise; %p stands for the process's number.",
 )
-@click.option("--compare", "with_compare", is_flag=True, help="Run it alternately under the system malloc too, and give a verdict.")
+@click.option("--compare", "with_compare", is_flag=True, help="Also run it under the system malloc, in alternation, and give a verdict.")
 @click.option(
     "--with",
     "others",
@@ -46,21 +46,22 @@ _OFF, _ON = ("0", "off", "false", "no"), ("1", "on", "true", "yes")  # as the li
     "blackbox_file",
     type=output.OutFile(),
     metavar="FILE",
-    help="Keep a black box in FILE, and show its last entry if the program is killed by a signal. %p is the process's number.",
+    help="Record what holds the memory in FILE, a black box, and show its last entry if the program is killed by a signal. "
+    "%p is the process's number.",
 )
 @click.option(
     "--window",
     "with_window",
     is_flag=True,
-    help="Let hakmem profile, resident, top and metrics read it even where it may not be traced, as under Yama.",
+    help="Let hakmem profile, resident, top and metrics read the program even where it may not be traced, as under Yama.",
 )
-@click.option("--leaks", "with_leaks", is_flag=True, help="Show what the program holds when it exits, by site.")
+@click.option("--leaks", "with_leaks", is_flag=True, help="Show what the program holds when it exits, by allocation site.")
 @click.option(
     "--baseline",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="With --leaks: compare with this snapshot of an earlier run. If a site holds more than then, beyond chance, the exit code is 1, "
-    "unless the program itself fails: then it is the program's. 2: FILE can't be read, and the program was not started.",
+    help="With --leaks: compare with this snapshot of an earlier run. The exit code is 1 if a site holds more than then, beyond chance; "
+    "the program's own if the program fails; and 2 if FILE can't be read, in which case the program is not started.",
 )
 @click.option("--show-output", is_flag=True, help="In a comparison: don't discard the program's output.")
 @click.option("--json", "json_file", type=output.OutFile(), metavar="FILE", help="In a comparison: write it as JSON.")

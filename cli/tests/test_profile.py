@@ -231,7 +231,7 @@ def test_table_begins_with_the_whole_and_how_well_it_is_known(hakmem, file):
     assert "process 77, 2027-01-15 08:00:00 UTC" in text
     assert "live 17.0 MiB, including 3.0 MiB in 1 large blocks" in text
     assert "live blocks sampled, one for each 128.0 KiB" in text
-    assert "of 40 samples that were known by their innermost calls at most 1 have another's call stack" in text
+    assert "of 40 samples recognised by their innermost calls, at most 1 have the wrong call stack" in text
     assert "live ± share objects age allocated by" in text
     assert re.search(r"3\.0 MiB 0 B 17\.7 % 1 5\.0 s 0x", text)
     assert "addresses have no name" in result.stderr  # said, not guessed

@@ -223,7 +223,7 @@ def test_program_with_hakmem_in_it_runs_with_that_alone(hakmem, tmp_path, option
 
 
 _ASKED = [("--leaks",), ("--profile", "heap"), ("--stats",), ("--stats-file", "stats"), ("--blackbox", "box")]
-_TOLD = "only what that holds is reported, and malloc's memory is libc's"
+_TOLD = "the report covers only that hakmem, and malloc is libc's"
 
 
 @pytest.mark.parametrize("option", _ASKED)

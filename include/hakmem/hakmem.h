@@ -68,7 +68,7 @@ HAK_API HAK_MUST_USE int hak_posix_memalign(void **result, size_t alignment, siz
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1) void *hak_valloc(size_t size);
 HAK_API HAK_MUST_USE HAK_MALLOC void *hak_pvalloc(size_t size);
 
-/* C23. `size` is the size last requested, also by realloc or hak_expand; one larger than the block ends the process. NULL is ignored. */
+/* C23. `size` is the size last requested, be it by realloc or hak_expand; a size above the block's ends the process. NULL is ignored. */
 HAK_API void hak_free_sized(void *block, size_t size);
 HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 
@@ -181,7 +181,7 @@ typedef struct hak_stats {
   uint64_t lead_slabs; /* slabs taken so that remote frees are collected less often (HAKMEM_LEAD), so far, a count [counter] */
   uint64_t superslabs_moved; /* superslabs whose pages were remapped instead of copied or faulted in, a count [counter] */
   uint64_t superslabs_huge; /* superslabs that may be huge pages now, a count [counter] */
-  uint64_t guards_left_out; /* inaccessible units left out because mappings are limited: docs/security.md, so far, a count [counter] */
+  uint64_t guards_left_out; /* guards left out so far, because mappings are limited (docs/security.md), a count [counter] */
   uint64_t keeper_starts; /* starts of the keeper, the thread that gives memory back while the program rests, a count [counter] */
   uint64_t sys_mmap; /* system calls so far, counts [counter] */
   uint64_t sys_munmap, sys_mprotect, sys_madvise, sys_mremap, sys_other;
@@ -189,7 +189,7 @@ typedef struct hak_stats {
   uint64_t huge_losses; /* trials so slow that no more huge pages were requested for a while (HAKMEM_HUGE), so far, a count [counter] */
   uint64_t huge_price_ns, small_price_ns; /* ns of processor time to bring in 2 MiB, as last measured; 0: never measured [clock] */
   uint64_t limit, limit_use; /* the limit that is nearest, a container's or HAKMEM_LIMIT_SOFT, and what is used of it; 0: no limit [os] */
-  uint64_t limit_level, limit_percent; /* how near it is, 0 (far) to 3 (reached); its highest use, in percent, when memory was given back */
+  uint64_t limit_level, limit_percent; /* how near it is, 0 (far) to 3 (urgent); its highest use, in percent, when memory was given back */
   uint64_t limit_given; /* bytes given back while a limit was near, so far: docs/containers.md [counter] */
   uint64_t limit_looks, limit_refused; /* so far, counts: limits read from the kernel; memory refused by HAKMEM_LIMIT_HARD [counter] */
   uint64_t purged_again; /* bytes given back because the heap grew and soon needed again (HAKMEM_IDLE_PERCENT), so far [counter] */

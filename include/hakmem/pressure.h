@@ -1,7 +1,7 @@
 /* pressure.h - a callback into the program when memory becomes scarce: near a container's limit, or near limits set for the heap.
  *
- * hakmem gives back its own idle memory by itself.  Memory that the program holds, such as caches, only the program can free; the callback
- * tells it when to.  docs/containers.md describes the limits, and HAKMEM_LIMIT_SOFT and HAKMEM_LIMIT_HARD. */
+ * hakmem gives back idle memory by itself.  Memory that the program holds, such as caches, only the program can free: the callback tells it
+ * when.  docs/containers.md describes the limits, and HAKMEM_LIMIT_SOFT and HAKMEM_LIMIT_HARD. */
 #ifndef HAKMEM_PRESSURE_H
 #define HAKMEM_PRESSURE_H
 

@@ -75,11 +75,10 @@
 #ifndef HAK_ARCHIVE
 #define HAK_ARCHIVE 0
 #endif
-/* 1: for a library that has mallocx and its kin itself. */
+/* 1: the build is for a library that defines mallocx and its kin itself: libjemalloc.so.2, in compat/. */
 #ifndef HAK_FAMILY
 #define HAK_FAMILY 0
 #endif
-
 /* 1: the build is a shared library that holds nothing but hakmem. */
 #ifndef HAK_SHARED
 #define HAK_SHARED 0

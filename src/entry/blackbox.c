@@ -7,9 +7,9 @@
  * snapshot's checksum: an entry that is torn or half overwritten has a wrong checksum, and the entries before it are intact.
  *
  * The window is one of the keeper's own descriptors (file_apart): the program can neither see nor close it and loses no number to it; no
- * child and no program that the process becomes inherits it; and it ends with the keeper. So its descriptor, which nobody can change, is
- * used to write it.
- * A reader may also write to it: a change of one word asks for a new entry. The keeper only compares that word.
+ * child and no program that the process becomes inherits it; and it ends with the keeper. So it is written
+ * through its descriptor, which nobody can change. A reader may also write to it: a change of one word asks for a new entry. The keeper
+ * only compares that word.
  *
  * If the samples do not fit, they are thinned: a sample stays with the chance that it would have had if fewer bytes had been sampled from
  * the start. So the estimates stay unbiased, and their stated errors grow. A hash of the address decides, alike in each entry. */

@@ -1,4 +1,4 @@
-/* deepbind.c - whoever searches an opened library, or libc itself, for malloc's family finds this malloc too.
+/* deepbind.c - makes lookups of malloc's family in an opened library, or in libc itself, find this malloc.
  *
  * dlsym with a handle searches the library and its dependencies, and for a library that is opened with RTLD_DEEPBIND the loader does so
  * first.  These include libc, so libc's malloc is found even if another library defines one, and blocks would pass between the two:
@@ -30,8 +30,9 @@
 
 /* --- libc's table of symbols ------------------------------------------------------------- */
 
-/* Where the names lead that take a block.  Who has searched libc before its table was changed has blocks of libc's malloc, and may search
- * for these names only now: such blocks are passed on to libc.  The names themselves, as the program binds them, do not. */
+/* What the names that take a block lead to.  Code that looked up malloc in libc before its table was changed holds blocks of libc's malloc,
+ * and may look up these names only now: such blocks are passed on to libc.  The functions that the program itself is bound to do not pass
+ * them on. */
 static struct {
   void (*free)(void *);
   void *(*realloc)(void *, size_t);

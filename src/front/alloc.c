@@ -177,7 +177,7 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
 
 /* --- while the process is armed ---------------------------------------------------------- */
 
-/* Whether this process is armed. A fork's child stays armed only if that is for good, which its repair finds out. */
+/* Whether this process is armed. A fork's child stays armed only if it was armed permanently; its repair decides that. */
 static HAK_NOINLINE bool armed_here(void) {
   if (HAK_LIKELY(!os_forked())) return true;
   if (thread_inside != 0) return false;
@@ -273,7 +273,7 @@ void *alloc_any(size_t size, size_t align, span_use_t use) {
 
 HAK_NOINLINE void *alloc_miss(size_t size) { return alloc_any(size, 1, SPAN_PLAIN); }
 
-/* Takes the usual way where bins have rules of their own, or where there are none. */
+/* Bypasses the bin. Where bins have rules of their own, or the thread has none to take from, this is alloc_any. */
 HAK_COLD void *alloc_uncached(size_t size) {
   heap_t *heap = thread_heap;
   bool usual = HAK_SECURE || memcheck_on() || heap == NULL || heap->stand_in != NULL || load_relaxed(&heap->watched);

@@ -4,7 +4,7 @@
  * bin: a pop that meets a bar, which is a bit of the entry, takes the slow path, and waits there for the heap's lock.
  *
  *   1. a bar is set at the last entry but one
- *   2. each thread of the process passes a barrier: os_barrier
+ *   2. each thread of the process passes a full barrier: os_barrier (membarrier, an asymmetric barrier)
  *   3. the bin's top is read, and step 2 repeated
  *   4. if the bar still stands, two or more entries below that top, it and everything below it are ours
  *

@@ -27,7 +27,7 @@ static void free_claim(const void *block, const char *function) {
   fault_not_live(block, function);
 }
 
-/* These return true if nothing has become due. */
+/* One function for each kind of span. Each returns true if no upkeep has become due: thread_leave_unchanged. */
 
 static bool free_large(unit_t *span, void *block, const char *function) {
   free_claim(block, function);
@@ -131,8 +131,8 @@ HAK_NOINLINE void free_miss(void *block, size_t size, const char *function) {
   free_elsewhere(block, size, function);
 }
 
-/* Mostly the bin is the thread's own. But a thread that a fork's child starts may have the number of one that is gone, and has pushed into
- * that one's bin. If another thread has that heap by now, the bin stays full, and that thread finds it so. */
+/* Usually the bin is the thread's own. But a thread that is started in a fork's child may have the number of a thread that is gone, and so
+ * push into that thread's bin. If another thread has that heap by now, it finds the bin full. */
 HAK_NOINLINE void free_overflow(bin_t *bin) {
   thread_enter();
   void *last = entry_block(owner_load(&bin_entries(bin)[-1]));

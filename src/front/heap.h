@@ -20,7 +20,7 @@ typedef enum heap_state {
   HEAP_NAMED     /* made by the program: front/named.c */
 } heap_state_t;
 
-/* What a named heap has in addition. Written under owner.lock, but for `users`, which any thread changes atomically, and `given` in a
+/* What a named heap has in addition. Written under owner.lock, except `users`, which any thread changes atomically, and `given` in a
  * fork's child; the atomic members are read without the lock. */
 #define HEAP_NAME 32
 typedef void heap_told_t(void *heap, void *span, size_t bytes);

@@ -15,7 +15,7 @@
 /* Less idle memory than this waits for the program's next slow path, or for malloc_trim. */
 #define KEEPER_BYTES ((uint64_t)4 << 20)
 #define PERIOD_MIN_MS 10
-#define ROUNDS_IN_VAIN 2 /* then it ends; what one round marks, the next one purges */
+#define ROUNDS_IN_VAIN 2 /* it ends after so many; what one round marks, the next one purges */
 
 static bool prepare_mind(void), prepare_watch(void);
 /* Reserved from the start: a program that has met a limit on addresses, and frees, could map no stack. */
@@ -24,8 +24,8 @@ static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE) = {.prepare = prepare_mind
 static _Atomic uint32_t starts;
 static _Atomic uint32_t working; /* 1 while the keeper may hold locks or units; read by a fork's child */
 
-/* How long no keeper is started where none may be, where the kernel had none, or once the program has ended FEW_STOPS of them: a program
- * that changes its user for each of its clients would otherwise start as many. */
+/* How long no keeper is started after it was not permitted, after the kernel refused a thread, or once the program has ended FEW_STOPS of
+ * them: otherwise a program that changes its user for each client would start a keeper for each. */
 #define RARELY_MS 1000
 #define FEW_STOPS 16
 static _Atomic uint32_t stops;
@@ -95,7 +95,7 @@ static void look_at_limits(void) {
   store_relaxed(&working, 0);
 }
 
-/* The longest: a request may come from outside, or options may be changed. */
+/* The longest sleep, since neither a request from outside nor a changed option wakes the keeper. */
 #define NAP_MS 1000
 
 /* Sleeps; returns false if the keeper is to end. Returns early if more has become due: a limit comes near, or memory is to go back sooner

@@ -141,7 +141,7 @@ static bool soft_is_passed(uint64_t use, uint64_t units, uint64_t *amount, uint6
   return *amount != UINT64_MAX && *in_use >= *amount;
 }
 
-/* Computed from figures of one time: what the heap has grown by since then is no memory that others have given back. */
+/* Uses figures of one reading only: if the heap has grown since, that growth must not count as memory that others gave back. */
 static void cap_set(void) {
   int64_t option;
   do { /* a thread that changes it meanwhile may have set its own cap just before */

@@ -1,11 +1,11 @@
 /* limits.h - checks the memory limits of the process now and then, and acts when one is near.
  *
- * A thread of the program asks the kernel on a slow path: when the heap has grown by pressure_step and, where there is a limit or the
- * program's own is passed, also by time.  It never asks within LIMITS_PAUSE_MS of the last time, except where an allocation would
- * fail.  To ask it opens files, so it does not ask once the process has put itself under a filter (os_filters): from then on, the room
- * that is left is estimated from how the heap grows.  A heap of less than 8 MiB asks nothing unless the program has set a limit of its
- * own.  While the program makes no calls and memory lies idle, the keeper checks, at the same times and to the same effect; it has
- * opened the files before it was confined.
+ * A thread of the program asks the kernel on a slow path: when the heap has grown by pressure_step and, if there is a limit or the soft
+ * limit is exceeded, also by time.  It never asks within LIMITS_PAUSE_MS of the last time, except where an allocation would fail.  To ask
+ * it opens files, so it does not ask once the process has put itself under a filter (os_filters): from then on, the room that is left is
+ * estimated from how the heap grows.  A heap of less than 8 MiB asks nothing unless the program has set a limit of its own.  While the
+ * program makes no calls and memory lies idle, the keeper checks, at the same times and to the same effect; it has opened the files before
+ * it was confined.
  *
  * One thread checks at a time: the one that has set pressure.look_at to UINT64_MAX.  kit/pressure.h says what each level changes. */
 #ifndef FRONT_LIMITS_H

@@ -41,8 +41,8 @@ HAK_INLINE void thread_leave(void) {
 }
 /* Does what is due, then thread_leave. Returns true if the program is to be told of a limit, where that may be done (front/plea.h). */
 bool thread_leave_with_upkeep(void);
-/* The same where nothing was taken from the space or given back to it, and no more is kept than the keeper knows of. Something may be due,
- * but no more than before, so that only every eighth such call checks. */
+/* The same for a path that took nothing from the space, gave nothing back to it, and keeps no more than the keeper knows of. What is due is
+ * then no more than before, so only every eighth such call checks. */
 bool thread_leave_unchanged(void);
 /* Called by the fork handlers: before the fork, after it in the parent, and after it in the child. */
 void thread_before_fork(void);

@@ -6,7 +6,7 @@
  * independent of earlier allocations, and stands for 1 / probability allocations; from EVENT_BYTES on, each allocation is an event and
  * stands for itself.  The sums by site are unbiased, and n events have an error of 1 / sqrt(n).
  *
- * Besides, allocations are counted exactly, in groups of about equal sizes (front/watch.h).  Events are summed by site and group, so that a
+ * Allocations are also counted exactly, in groups of about equal sizes (front/watch.h).  Events are summed by site and group, so that a
  * reader can scale the events of a group to its exact count; then all lines sum to what was allocated.
  *
  * Anyone may read the sums at any time, also from outside the process.  The process can be armed from outside, too, by a write to

@@ -11,8 +11,8 @@
 typedef enum pressure_level {
   PRESSURE_FAR,
   PRESSURE_NEAR,  /* at most a quarter of the limit, and at most 2 GiB, are left: no huge pages, decay time / 4, bins do not grow */
-  PRESSURE_HIGH,  /* at most half of that: decay time / 16, the heap does not grow while it has idle memory or holes, bins shrink */
-  PRESSURE_URGENT /* at most a quarter of that: decay time / 64, everything goes back that can */
+  PRESSURE_HIGH,  /* at most half of NEAR's: decay time / 16, the heap does not grow while it has idle memory or holes, bins shrink */
+  PRESSURE_URGENT /* at most a quarter of NEAR's: decay time / 64, everything goes back that can */
 } pressure_level_t;
 
 /* The kind of limit. */

@@ -27,7 +27,7 @@ static bool is_patched(uintptr_t function) {
 #endif
 }
 
-/* libc's own, since the names may lead to a jump: in a program that takes a function's address and is not position-independent. */
+/* libc's own functions: the names lead to a jump in a program that takes their address and is not position-independent. */
 static uintptr_t hookable[OS_HOOKABLE];
 
 void os_hooks_watch(const uintptr_t *functions) { memcpy(hookable, functions, sizeof hookable); }

@@ -3,8 +3,8 @@
 #include "base/check.h"
 #include "base/thread.h"
 
-/* An owner with so many queued slabs is taken for idle.  If as many are left after it was helped, remote_is_behind, which starts the
- * keeper. */
+/* An owner with so many queued slabs is taken for idle.  If as many are left after a helper has collected, remote_is_behind returns true,
+ * which starts the keeper. */
 #define REMOTE_HELP_AT 64
 /* The same for an owner that many threads share: there may be thousands that nobody allocates from any more. */
 #define REMOTE_HELP_MANY_AT 8
@@ -37,7 +37,7 @@ static unsigned remote_push(slab_owner_t *owner, const unit_t *slab) {
 
 /* Clears the live bits that freers have cleared once more, since a plain store of the owner's thread to the same word may have brought them
  * back.  The owner's thread clears by plain stores too: bits that such a store brings back are cleared when that freer's bits are taken.
- * The secure library changes live bits by atomic read-modify-writes alone: there only a fork can have left a bit to clear. */
+ * The secure library uses plain stores only while the process has one thread, so there only a fork can have left a bit to clear. */
 static void blocks_clear_live(char *first, uint32_t size, uint64_t bits, bool own) {
   while (bits != 0) {
     char *block = first + (size_t)bits_lowest64(bits) * size;
@@ -189,7 +189,7 @@ void remote_waits_no_more(void) {
   store_relaxed(&late.much_waits, false);
 }
 
-/* Collects in place of the owner's thread, which sleeps or is gone: so nobody else may see what becomes free in slabs that stay. */
+/* Collects in place of the owner's thread, which sleeps or is gone: so nobody else may notice what becomes free in slabs that stay. */
 static void collect_for(slab_owner_t *owner, uint32_t slabs) {
   int64_t before = load_relaxed(&owner->free_bytes);
   (void)classes_collect(owner, slabs);

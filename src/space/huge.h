@@ -23,8 +23,8 @@ void huge_large_begin(uint32_t superslab);
 void huge_learn(uint32_t start, uint32_t units);
 /* A part of superslabs [first, end) was purged. */
 void huge_end(uint32_t first, uint32_t end);
-/* A span was purged.  Whole superslabs of it end in any case: the program may have asked for huge pages for its block, and whoever comes
- * next may use little of them. */
+/* A span was purged.  Whole superslabs of it stop being huge in any case: the program may have asked for huge pages for its block, and the
+ * next user may need little of them. */
 void huge_end_span(uint32_t start, uint32_t units);
 /* The pages of one superslab have moved to another, and with them whether it is huge. */
 void huge_move(uint32_t from, uint32_t to);

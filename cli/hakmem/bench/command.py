@@ -249,7 +249,7 @@ def _need_report_packages() -> None:
 @click.option(
     "--timeout", type=Seconds(min=0, min_open=True), default=120, show_default=True, help="Time limit of a run, in seconds."
 )
-@click.option("--seed", type=int, help="Seed of the order of the allocators.  [default: a random one, recorded]")
+@click.option("--seed", type=int, help="Seed for the order in which allocators run.  [default: a random one, recorded]")
 @click.option("--library", metavar="FILE", help="The hakmem library to measure.  [default: libhakmem.so in --build]")
 @click.option("--baseline", metavar="FILE", help="Compare hakmem only with this other build of it.")
 @click.option("--resume", is_flag=True, help="Resume the benchmark in --output.  [default: the newest that was stopped]")
