@@ -248,9 +248,10 @@ static const named_place_t places[] PUBLISHED(".data.rel.ro.descriptor") = {
     {"options", &option_values},
 };
 
-extern const descriptor_t hak_descriptor;
+/* Hidden whatever the build says: the note below holds its address as a link-time difference. */
+extern const descriptor_t hak_descriptor __attribute__((visibility("hidden")));
 const descriptor_t hak_descriptor PUBLISHED(".data.rel.ro.descriptor") = {
-    .magic = "hakmem\x1d\xe5\xc2\x1b\x70\x0e\x88\x93\x5a\xf1",
+    .magic = {'h', 'a', 'k', 'm', 'e', 'm', '\x1d', '\xe5', '\xc2', '\x1b', '\x70', '\x0e', '\x88', '\x93', '\x5a', '\xf1'},
     .self = &hak_descriptor,
     .version = 1,
     .bytes = sizeof(descriptor_t),

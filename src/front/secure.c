@@ -223,9 +223,10 @@ static void check_waiting(const heap_t *heap, unsigned c) {
   }
 }
 
-/* Whether no other thread is in the middle of a change, or was when this process was forked. If libc does not know, the kernel is asked. */
+/* Whether no other thread is in the middle of a change, or was when this process was forked. libc may not know, or know only that there
+ * once was another: then the kernel is asked. */
 static bool is_alone(void) {
-  if (os_single_threaded() || os_multi_threaded()) return os_single_threaded();
+  if (os_single_threaded()) return true;
   return !os_forked() && slab_epoch == 0 && os_is_only_thread();
 }
 

@@ -40,7 +40,8 @@ static void blocks_hold(slab_owner_t *owner, unit_t *slab, uint32_t first, uint3
   }
 }
 
-/* Puts them back; false if that ended the slab, which only the last word of them can do. */
+/* Puts them back; false if that ended the slab, which only the last word of them can do. Its units may be another's then, and still noted
+ * as held: hole_recover. */
 static bool blocks_return(slab_owner_t *owner, unit_t *slab, uint32_t first, uint32_t last) {
   bool there = true;
   for (uint32_t word = first / 64; word <= last / 64; word++) there = slab_give_bits(owner, slab, word, bits_range64(word, first, last));
@@ -49,10 +50,13 @@ static bool blocks_return(slab_owner_t *owner, unit_t *slab, uint32_t first, uin
   return there;
 }
 
+/* The owner has made no other slab there, since its lock is held until blocks_return is done. */
 HAK_COLD void hole_recover(slab_owner_t *owner) {
   const slab_held_t *held = &owner->held;
   if (held->units == 0) return;
-  for (uint32_t word = held->first / 64; word <= held->last / 64; word++) {
+  const unit_t *slab = unit_at(held->unit);
+  bool there = load_relaxed(&slab->kind) == UNIT_SLAB && slab_owner(slab) == owner;
+  for (uint32_t word = held->first / 64; there && word <= held->last / 64; word++) {
     _Atomic uint64_t *bits = region_bits(region.free_bits, held->unit, word);
     store_relaxed(bits, load_relaxed(bits) | bits_range64(word, held->first, held->last));
   }

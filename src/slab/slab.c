@@ -210,14 +210,15 @@ static bool slab_destroy(slab_owner_t *owner, unit_t *slab) {
   uint32_t units = load_relaxed(&slab->units);
   units_unadvise(slab, units);
   if (HAK_SECURE && slab_may_be_dirty(slab) && c != CLASS_ZERO) units_clear(unit, units);
-  if (HAK_SECURE) units_unguard(unit + units, SLAB_GUARDS);
+  /* The guard behind goes last: a fork's child that finds the slab ends it once more, with its guard. */
   if (c == CLASS_ZERO) {
     units_enter_guard(unit, units);
     units_unguard(unit, units);
-    return true;
+  } else {
+    units_leave(unit, units);
+    span_free(unit, units);
   }
-  units_leave(unit, units);
-  span_free(unit, units);
+  if (HAK_SECURE) units_unguard(unit + units, SLAB_GUARDS);
   return true;
 }
 

@@ -5,7 +5,7 @@
 #include "os/os.h"
 #include "kit/fault.h"
 
-region_t region HAK_ALIGNED(HAK_CACHE_LINE);
+region_t region;
 /* The fast paths read it as the beginning of a bin. */
 region_bin_t region_no_bin HAK_ALIGNED(HAK_CACHE_LINE);
 

@@ -27,6 +27,7 @@
 #define REGION_SAMPLE_BYTES 32
 
 typedef struct region {
+  HAK_ALIGNED(HAK_CACHE_LINE)    /* not on the variable, where clang would take it in place of the type's alignment */
   uintptr_t minus_base;          /* 0 - base: added to an address it gives the address's offset */
   uintptr_t limit;               /* offset >> REGION_LIMIT_SHIFT below which zones are readable; grows only; hot */
   uint64_t *live;                /* a bit for each granule: a live block starts there; hot */

@@ -375,6 +375,15 @@ static void overflow_found_by_another_thread(size_t size) {
   free_by_helper(&helper, overflown_block(size));
 }
 
+static void overflow_found_at_exit(size_t size) { (void)overflown_block(size); }
+
+static void overflow_found_at_exit_after_a_thread(size_t size) {
+  helper_t helper;
+  start_helper(&helper);
+  free_by_helper(&helper, hak_malloc(size));
+  (void)overflown_block(size);
+}
+
 /* Frees so many other blocks that none needs to wait, and takes all that is free. */
 static void reuse_all(size_t size) {
   size_t count = size <= 200 ? MANY : 300;
@@ -492,6 +501,8 @@ static const misuse_t table[] = {
     {"overflow_found_by_free", overflow_found_by_free, "overflow", "free", CLASS_OF_SIZE, DIES, SLAB},
     {"overflow_found_by_realloc", overflow_found_by_realloc, "overflow", "realloc", CLASS_OF_SIZE, DIES, SLAB},
     {"overflow_found_by_another_thread", overflow_found_by_another_thread, "overflow", "free", CLASS_OF_SIZE, DIES, SLAB},
+    {"overflow_found_at_exit", overflow_found_at_exit, "overflow", "exit", CLASS_OF_SIZE, DIES, SLAB},
+    {"overflow_found_at_exit_after_a_thread", overflow_found_at_exit_after_a_thread, "overflow", "exit", CLASS_OF_SIZE, DIES, SLAB},
     {"write_to_the_first_byte_after_free", write_to_the_first_byte_after_free, "use after free", "malloc", CLASS_OF_SIZE, DIES, SLAB},
     {"write_to_the_last_byte_after_free", write_to_the_last_byte_after_free, "use after free", "malloc", CLASS_OF_SIZE, DIES, SLAB},
     {"free_sized_of_another_class", free_sized_of_another_class, "size mismatch", "free_sized", CLASS_OF_SIZE, DIES, 200, SIZE_MAX},

@@ -375,7 +375,10 @@ os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
   return may_split && fake_protect(start, bytes, PROT_NONE, "os_guard") ? OS_SPLIT : OS_OPEN;
 }
 bool os_guarded_stay(void) { return false; }
-bool os_unguard(void *start, size_t bytes) { return fake_protect(start, bytes, PROT_READ | PROT_WRITE, "os_unguard"); }
+bool os_unguard(void *start, size_t bytes) {
+  fake_run_during(FAKE_GUARD, start);
+  return fake_protect(start, bytes, PROT_READ | PROT_WRITE, "os_unguard");
+}
 
 void os_dump(void *start, size_t bytes) { fake_check_range(start, bytes, "os_dump"); }
 

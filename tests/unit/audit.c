@@ -323,6 +323,27 @@ TEST(a_sound_heap_passes_every_audit) {
   CHECK(at != NULL || HAK_SECURE);
 }
 
+#if HAK_SECURE
+static uint32_t guards_gone, slabs_before_them;
+static void look_before(void *guard) {
+  guards_gone++;
+  slabs_before_them += load_relaxed(&unit_at((uint32_t)region_unit(guard) - 1)->kind) == UNIT_SLAB;
+}
+
+/* A fork's child that finds the slab ends it, and with it the guard, which may be another's by then. */
+TEST(a_slab_ends_before_its_guard) {
+  fake_os_during(FAKE_GUARD, look_before);
+  prepare();
+  for (unsigned i = 0; i < 20; i++) block_free(block_alloc(1000 + 500 * i), 0, "free");
+  thread_enter();
+  (void)heap_collect(thread_heap, true);
+  thread_leave();
+  fake_os_during(FAKE_GUARD, NULL);
+  CHECK(guards_gone > 0);
+  CHECK_EQ(slabs_before_them, 0);
+}
+#endif
+
 TEST(each_broken_invariant_is_named) {
   char text[1024];
   prepare();

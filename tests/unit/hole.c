@@ -507,6 +507,32 @@ TEST(a_slab_whose_last_block_comes_back_meanwhile_ends) {
   CHECK_EQ(load_relaxed(&owner.slab_count[c]), 1);
 }
 
+/* A fork may come when blocks_return has ended the slab, and before it notes that nothing is held: then the units may be another's. */
+TEST(a_hole_of_a_slab_that_has_ended_is_in_nobody_elses_slab) {
+  static slab_owner_t another;
+  start_holes(4096);
+  owner_init(&another);
+  unsigned c = class_of(512);
+  unit_t *slab;
+  REQUIRE(lock_try(&another.lock));
+  REQUIRE(take_blocks(&another, c, &bins[c], blocks, class_info[c].blocks) == class_info[c].blocks);
+  lock_release(&another.lock);
+  slab = unit_head((uint32_t)region_unit(blocks[0]));
+  owner.held = (slab_held_t){.unit = unit_number(slab), .first = 8, .last = 15, .units = 1, .thread = thread_self()};
+  hole_recover(&owner);
+  CHECK_EQ(load_relaxed(region_bits(region.free_bits, unit_number(slab), 0)), 0);
+  CHECK_EQ(owner.held.units, 0);
+  store_relaxed(&slab->kind, (uint8_t)UNIT_INSIDE); /* or part of another span */
+  store_relaxed(&remote_of(unit_number(slab))->owner, &owner);
+  owner.held.units = 1;
+  hole_recover(&owner);
+  CHECK_EQ(load_relaxed(region_bits(region.free_bits, unit_number(slab), 0)), 0);
+  store_relaxed(&slab->kind, (uint8_t)UNIT_SLAB); /* its own, which is still there */
+  owner.held.units = 1;
+  hole_recover(&owner);
+  CHECK_EQ(load_relaxed(region_bits(region.free_bits, unit_number(slab), 0)), UINT64_C(0xff00));
+}
+
 /* ---- threads ---- */
 
 #if defined(RACY_ATOMIC) /* ThreadSanitizer */
