@@ -170,8 +170,8 @@ static void keeper_run(void) {
     bool collected = heaps_collect();
     if (drain_resting(&aging) != 0) collected = true;
     aging += handover_age(os_now_ms());
-    bool purged = purge_step(step);
-    bool holes = hole_step(false, &aging) > 0;
+    bool purged = purge_step(step, &keeper.held);
+    bool holes = hole_step_until(&keeper.held, &aging) > 0;
     store_relaxed(&given_when_looked, purge_bytes());
     store_relaxed(&working, 0);
     bool more = aging > 0 || drain_waiting() >= KEEPER_BYTES;

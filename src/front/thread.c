@@ -109,6 +109,7 @@ static void leave(void) {
   keeper_call(thread_heap);
   watch_due();
   if (HAK_UNLIKELY(request_waits())) collect_as_asked();
+  if (HAK_UNLIKELY(load_relaxed(&os_end_waits) == 1) && thread_inside == 1) os_end_as_told(); /* deeper, a lock may be held */
   thread_leave();
 }
 

@@ -1,6 +1,11 @@
 #include "os/line.h"
 
+#include <string.h>
+
 #include "os/os.h"
+
+/* What the thread of os_thread_start has left: end.c. */
+static line_t left_line;
 
 HAK_COLD format_t *line_begin(line_t *line) {
   format_init(&line->format, line->text, sizeof line->text - 1); /* leaves room for the newline */
@@ -10,7 +15,15 @@ HAK_COLD format_t *line_begin(line_t *line) {
 
 HAK_COLD void line_end(line_t *line) {
   line->text[line->format.used++] = '\n';
-  (void)os_write(2, line->text, line->format.used);
+  if (HAK_UNLIKELY(os_thread_is_ours())) memcpy(&left_line, line, sizeof left_line);
+  else (void)os_write(2, line->text, line->format.used);
+}
+
+HAK_COLD void os_end_as_told(void) {
+  uint32_t waits = 1;
+  if (!atomic_compare_exchange_strong(&os_end_waits, &waits, 2u)) return; /* another thread does */
+  (void)os_write(2, left_line.text, left_line.format.used);
+  os_abort();
 }
 
 HAK_COLD void line_write(const char *text) {

@@ -13,6 +13,7 @@
 
 #include "base/atomics.h"
 #include "base/bits.h"
+#include "base/thread.h"
 
 /* System calls made so far, by kind. Source of the sys_* statistics. */
 typedef struct os_counts {
@@ -108,6 +109,7 @@ typedef bool os_prepare_t(void);
 typedef struct os_thread {
   _Atomic uint32_t id;   /* not 0 while the thread uses its stack; the kernel clears it */
   _Atomic uint32_t last; /* its thread id, or the id of the previous one while the kernel may still know it */
+  _Atomic uint64_t ended_ms; /* about when it ended, as os_now_ms; when it began, until it has */
   _Atomic uint32_t held; /* number of callers that hold it back; it sleeps on this word */
   _Atomic uint32_t ready; /* it has begun to work, or is about to end */
   /* Runs in the thread before it is confined; may be NULL.  True: it has its own descriptors and may read and write through them. */
@@ -121,6 +123,9 @@ typedef struct os_thread {
   void (*run)(void);
   void *stack; /* of OS_THREAD_STACK bytes; if NULL at first, it is mapped, which limits may prevent */
 } os_thread_t;
+/* Whether the caller is such a thread: its thread pointer. There is one at a time. */
+extern _Atomic uintptr_t os_own_thread;
+HAK_INLINE bool os_thread_is_ours(void) { return thread_self() == load_relaxed(&os_own_thread); }
 bool os_thread_possible(void); /* false under tools that must know every thread */
 /* Runs `run` in a new thread; false if it runs already, if it is held, or if a thread is impossible.  When this returns, a confined
  * thread has no effective capability, and can ask the kernel for little more than memory, sleep and its files; one that cannot be confined
@@ -130,7 +135,8 @@ HAK_INLINE bool os_thread_exists(os_thread_t *thread) { return load_relaxed(&thr
 /* Called by the thread itself.  False: the thread must end, because it is held, or because it is confined and its process no longer has
  * the user, groups or capabilities that it had at the start. */
 HAK_CHECKED bool os_thread_sleep_ms(os_thread_t *thread, uint64_t milliseconds);
-/* Ends the thread and waits until it is gone for the kernel, too; no thread can be started until each hold is released. */
+/* Ends the thread and waits until it is gone for the kernel, too, a second at most.  No thread can be started until each hold is
+ * released. */
 void os_thread_hold(os_thread_t *thread);
 void os_thread_release(os_thread_t *thread);
 /* In a fork's child, where no such thread runs. */
@@ -211,5 +217,12 @@ _Noreturn void os_abort(void);
 extern _Atomic uintptr_t os_aborting;
 /* Like os_abort, without running a handler of the program. */
 _Noreturn void os_end(void);
+/* In the thread of os_thread_start both end only that thread, and leave it to the next thread here to write the line that it has left, and
+ * to end the process. */
+extern _Atomic uint32_t os_end_waits; /* 1: until then */
+void os_end_as_told(void);
+HAK_INLINE void os_end_if_told(void) {
+  if (HAK_UNLIKELY(load_relaxed(&os_end_waits) == 1)) os_end_as_told();
+}
 
 #endif

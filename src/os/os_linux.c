@@ -147,9 +147,11 @@ uint64_t os_random(void) {
   return start_hash(atomic_fetch_add(&calls, 1) + 1);
 }
 
+/* A library that is preloaded may have put its own clock_gettime before libc's, and use thread-local variables there. */
 uint64_t os_now_ms(void) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  if (HAK_UNLIKELY(os_thread_is_ours())) (void)syscall_3(SYS_clock_gettime, CLOCK_MONOTONIC_COARSE, (long)&now, 0);
+  else clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
@@ -483,17 +485,4 @@ long os_read_file(const char *path, char *buffer, size_t size) {
   bool nobodys = used == 0 && n == 0 && syscall_3(SYS_lseek, fd, 0, SEEK_CUR) == -ESPIPE; /* a pipe without a writer */
   (void)syscall_3(SYS_close, fd, 0, 0);
   return nobodys || (n < 0 && n != -EINTR) ? -1 : (long)used;
-}
-
-_Atomic uintptr_t os_aborting;
-
-void os_abort(void) {
-  store_relaxed(&os_aborting, thread_self());
-  abort();
-}
-
-void os_end(void) {
-  struct sigaction standard = {.sa_handler = SIG_DFL};
-  (void)sigaction(SIGABRT, &standard, NULL);
-  abort();
 }

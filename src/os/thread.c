@@ -31,6 +31,8 @@
 #define THREAD_LOCAL 2048
 /* How often a thread of a process that may change its user checks whether it has done so. */
 #define WATCH_MS 100
+/* After this the kernel is done with a thread that has ended: its number, if there is one, is another thread's. */
+#define LINGER_MS 1000
 
 bool os_thread_possible(void) { return THREAD_POSSIBLE && !valgrind_on(); }
 
@@ -133,6 +135,7 @@ static bool thread_confine(os_thread_t *thread) {
 static int thread_main(void *argument) {
   os_thread_t *thread = argument;
   uint64_t all = UINT64_MAX;
+  store_relaxed(&os_own_thread, thread_self());
   (void)syscall_6(SYS_rt_sigprocmask, SIG_SETMASK, (long)&all, 0, sizeof all, 0, 0);
   os_prepare_t *prepare = load_acquire(&thread->prepare);
   thread->files = prepare != NULL && prepare();
@@ -141,26 +144,72 @@ static int thread_main(void *argument) {
   store_release(&thread->ready, 1);
   os_wake(&thread->ready, INT32_MAX);
   if (able) thread->run();
+  store_relaxed(&thread->ended_ms, os_now_ms());
   return 0;
 }
+
+/* Makes a thread that calls thread_main(thread). Not by libc's clone: a library may have put its own before that, which runs code in the
+ * thread that needs thread-local variables.  Returns its number, or a negated error number; the kernel writes the number to `last` before
+ * the thread runs. */
+#if defined(__x86_64__)
+static long thread_make(os_thread_t *thread, unsigned long flags, void *local, void **top) {
+  register void *child __asm__("r10") = &thread->id;
+  register void *tls __asm__("r8") = local;
+  long result;
+  top -= 2;
+  top[0] = (void *)(uintptr_t)thread_main;
+  top[1] = thread;
+  __asm__ volatile(
+      "syscall; test %%rax, %%rax; jnz 1f;"
+      "xor %%ebp, %%ebp;" /* where a walk of the thread's stack ends */
+      "pop %%rax; pop %%rdi; call *%%rax;"
+      "mov %[exit], %%eax; xor %%edi, %%edi; syscall; hlt;"
+      "1:"
+      : "=a"(result)
+      : "a"(SYS_clone), "D"(flags), "S"(top), "d"(&thread->last), "r"(child), "r"(tls), [exit] "i"(SYS_exit)
+      : "rcx", "r11", "memory");
+  return result;
+}
+#else
+static long thread_make(os_thread_t *thread, unsigned long flags, void *local, void **top) {
+  register long number __asm__("x8") = SYS_clone;
+  register long result __asm__("x0") = (long)flags;
+  register void **stack __asm__("x1") = top - 2;
+  register void *last __asm__("x2") = &thread->last;
+  register void *tls __asm__("x3") = local;
+  register void *child __asm__("x4") = &thread->id;
+  stack[0] = (void *)(uintptr_t)thread_main;
+  stack[1] = thread;
+  __asm__ volatile(
+      "svc 0; cbnz x0, 1f;"
+      "mov x29, xzr; mov x30, xzr;" /* where a walk of the thread's stack ends */
+      "ldp x1, x0, [sp]; blr x1;"
+      "mov x8, %[exit]; mov x0, xzr; svc 0; brk 1;"
+      "1:"
+      : "+r"(result)
+      : "r"(number), "r"(stack), "r"(last), "r"(tls), "r"(child), [exit] "i"(SYS_exit)
+      : "memory", "cc");
+  return result;
+}
+#endif
 
 /* Returns whether the kernel still has the previous thread: it clears the id before it is done with the thread. */
 static bool thread_lingers(os_thread_t *thread) {
   uint32_t last = load_relaxed(&thread->last);
-  return last != 0 && syscall_3(SYS_tgkill, process_id(), last, 0) == 0;
+  if (last == 0 || os_now_ms() - load_relaxed(&thread->ended_ms) > LINGER_MS) return false;
+  return syscall_3(SYS_tgkill, process_id(), last, 0) == 0;
 }
 
 static bool thread_clone(os_thread_t *thread) {
-  const int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID |
-                    CLONE_CHILD_CLEARTID; /* the kernel writes `last` before the thread runs */
+  const unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
+                              CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
   if (thread->stack == NULL) thread->stack = os_map(OS_THREAD_STACK);
   if (thread->stack == NULL) return false;
   void **local = (void **)(void *)((char *)thread->stack + THREAD_LOCAL);
   *local = local; /* what thread_self reads */
   store_relaxed(&thread->ready, 0);
-  int saved = errno;
-  int result = clone(thread_main, (char *)thread->stack + OS_THREAD_STACK, flags, thread, &thread->last, local, &thread->id);
-  errno = saved;
+  store_relaxed(&thread->ended_ms, os_now_ms());
+  long result = thread_make(thread, flags, local, (void **)(void *)((char *)thread->stack + OS_THREAD_STACK));
   /* Wait until the thread has given up its rights, or was killed when it tried. */
   while (result >= 0 && load_acquire(&thread->ready) == 0 && os_thread_exists(thread) && !os_forked()) {
     os_wait(&thread->ready, 0, 1000, false);
@@ -225,6 +274,7 @@ HAK_COLD void os_thread_release(os_thread_t *thread) {
 }
 
 HAK_COLD void os_thread_forget(os_thread_t *thread) {
+  store_relaxed(&os_own_thread, (uintptr_t)0);
   store_relaxed(&thread->id, 0);
   store_relaxed(&thread->last, 0);
   store_relaxed(&thread->held, 0);

@@ -216,8 +216,10 @@ static uint32_t units_to_pass(const unit_t *first) {
   return units > 0 ? units : 1;
 }
 
-/* The step of the slabs from *unit on: of up to `units` units, and until `slabs` slabs have given something back. */
-static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, hole_cause_t cause, uint32_t *aging) {
+/* The step of the slabs from *unit on: of up to `units` units, until `slabs` slabs have given something back or *stop, if there is one, is
+ * not 0. */
+static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs, hole_cause_t cause, const _Atomic uint32_t *stop,
+                                  uint32_t *aging) {
   size_t purged = 0;
   unsigned patience = cause == HOLE_ASKED ? HOLE_PATIENCE : 0;
   uint32_t end = load_acquire(&region.units), passed = 1;
@@ -225,6 +227,7 @@ static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs
     unit_t *slab = unit_at(*unit);
     passed = units_to_pass(slab);
     if (load_acquire(&slab->kind) != UNIT_SLAB) continue;
+    if (stop != NULL && load_relaxed(stop) != 0) break;
     size_t bytes = slab_step(slab, cause, &patience, aging);
     purged += bytes;
     slabs -= bytes != 0;
@@ -234,7 +237,12 @@ static HAK_COLD size_t hole_steps(uint32_t *unit, uint32_t units, uint32_t slabs
 
 HAK_COLD size_t hole_step(bool now, uint32_t *aging) {
   uint32_t unit = 0;
-  return hole_steps(&unit, UINT32_MAX, UINT32_MAX, now ? HOLE_ASKED : HOLE_AGED, aging);
+  return hole_steps(&unit, UINT32_MAX, UINT32_MAX, now ? HOLE_ASKED : HOLE_AGED, NULL, aging);
+}
+
+HAK_COLD size_t hole_step_until(const _Atomic uint32_t *stop, uint32_t *aging) {
+  uint32_t unit = 0;
+  return hole_steps(&unit, UINT32_MAX, UINT32_MAX, HOLE_AGED, stop, aging);
 }
 
 size_t hole_round_part(bool begin, uint32_t grown) {
@@ -244,7 +252,7 @@ size_t hole_round_part(bool begin, uint32_t grown) {
   if (to_look_at == 0) return 0;
   if (unit >= end) unit = 0;
   uint32_t from = unit;
-  size_t purged = hole_steps(&unit, HOLE_PART_UNITS + 8 * grown, 2 * grown, HOLE_GROWTH, &aging);
+  size_t purged = hole_steps(&unit, HOLE_PART_UNITS + 8 * grown, 2 * grown, HOLE_GROWTH, NULL, &aging);
   store_relaxed(&at, unit);
   store_relaxed(&left, to_look_at > unit - from ? to_look_at - (unit - from) : 0);
   return purged;

@@ -17,6 +17,8 @@ HAK_INLINE int64_t hole_bytes_since_look(const slab_owner_t *owner) {
  * frees that nobody announces.  Any thread that holds no lock.  Adds to *aging the slabs that the next step will look at.  Returns the
  * bytes given back. */
 size_t hole_step(bool now, uint32_t *aging);
+/* The same without `now`, for who may have to stop: ends early once *stop is not 0. */
+size_t hole_step_until(const _Atomic uint32_t *stop, uint32_t *aging);
 
 /* One part of a round over all slabs, for a heap that has grown by `grown` units: looks at HOLE_PART_UNITS + 8 * grown units, and purges at
  * most 2 * grown slabs.  `begin`: all slabs are to be looked at, from here on; otherwise what is left of the round, if anything.  Returns

@@ -122,6 +122,9 @@ static uint32_t asked_for(const superslab_t *superslab, sweep_which_t which) {
   return which == SWEEP_REFUSED ? units : units & ~atomic_load(&superslab->refused);
 }
 
+/* Which a caller may have to wait for: keeper_hold. The kernel takes 5 to 20 ms for as much. */
+#define RUN_UNITS 1024
+
 /* Claims the superslab's units that are free, dirty and selected by `which`, and adds them to the run. */
 static void run_add(run_t *run, uint32_t s, sweep_which_t which) {
   superslab_t *superslab = &region.superslabs[s];
@@ -137,7 +140,7 @@ static void run_add(run_t *run, uint32_t s, sweep_which_t which) {
     uint32_t above = ~(dirty >> at);
     unsigned n = above == 0 ? WORD_UNITS : bits_lowest32(above);
     uint32_t start = s * WORD_UNITS + at;
-    if (start != run->end) {
+    if (start != run->end || run->end - run->start >= RUN_UNITS) {
       run_end(run);
       run->start = start;
     }
@@ -163,12 +166,14 @@ static _Atomic uint32_t sweep = SWEEP_NONE;
 #define SWEEP_WORDS 64          /* superslabs of a call */
 #define SWEEP_UNITS WORD_UNITS  /* units of a call: it ends after the superslab with which it has given back so many */
 
-/* Walks over superslabs from *at on, until it has done `words` of them or given back `units`. */
-static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, sweep_which_t which) {
+/* Walks over superslabs from *at on, until it has done `words` of them or given back `units`, or until *stop is not 0;
+ * stop may be NULL. */
+static size_t sweep_until(const _Atomic uint32_t *stop, _Atomic uint32_t *at, uint32_t words, uint32_t units, sweep_which_t which) {
   uint32_t count = region_superslabs();
   run_t run = {.locked_too = which == SWEEP_REFUSED};
   ledger_note_in_flight(true);
-  while (words-- > 0 && run.purged + (run.end - run.start) < units && load_relaxed(at) < count) {
+  while (words-- > 0 && (stop == NULL || load_relaxed(stop) == 0) && run.purged + (run.end - run.start) < units &&
+         load_relaxed(at) < count) {
     uint32_t s = atomic_fetch_add_explicit(at, 1, memory_order_relaxed);
     if (s >= count) break;
     superslab_t *superslab = &region.superslabs[s];
@@ -178,6 +183,10 @@ static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, s
   }
   if (load_relaxed(at) >= count) store_relaxed(at, SWEEP_NONE);
   return purge_end(&run);
+}
+
+static size_t sweep_from(_Atomic uint32_t *at, uint32_t words, uint32_t units, sweep_which_t which) {
+  return sweep_until(NULL, at, words, units, which);
 }
 
 static bool sweep_is_under_way(void) { return load_relaxed(&sweep) < region_superslabs(); }
@@ -340,9 +349,10 @@ size_t purge_due(void) {
 
 uint64_t purge_last_step(void) { return load_relaxed(&purge_last_step_ms); }
 
-bool purge_step(uint64_t last) {
+bool purge_step(uint64_t last, const _Atomic uint32_t *stop) {
   uint32_t before = cold_units(); /* without what the kernel refuses */
-  if (sweep_is_under_way()) (void)sweep_some(UINT32_MAX, UINT32_MAX);
+  if (sweep_is_under_way()) (void)sweep_until(stop, &sweep, UINT32_MAX, UINT32_MAX, SWEEP_COLD);
   if (purge_last_step() != last) return true;
-  return sweep_all(SWEEP_COLD) > 0 || cold_units() > before;
+  _Atomic uint32_t at = 0;
+  return sweep_until(stop, &at, UINT32_MAX, UINT32_MAX, SWEEP_COLD) > 0 || cold_units() > before;
 }

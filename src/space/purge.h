@@ -34,8 +34,9 @@ void purge_turn(void);
 /* When the last step by time was, as os_now_ms; the variable is for readers outside of the process. */
 uint64_t purge_last_step(void);
 extern _Atomic uint64_t purge_last_step_ms;
-/* Makes a step by time if there was none since `last`; false if it gave nothing back and found nothing new to give back. */
-HAK_CHECKED bool purge_step(uint64_t last);
+/* Makes a step by time if there was none since `last`; false if it gave nothing back and found nothing new to give back. It ends early,
+ * after 64 MiB at most, once *stop is not 0; NULL: never. */
+HAK_CHECKED bool purge_step(uint64_t last, const _Atomic uint32_t *stop);
 /* Gives back the pages of a span in use, which then reads as zero; false if it may not. */
 HAK_CHECKED bool purge_span(uint32_t start, uint32_t units);
 /* The same for a span that is about to be free: its units count as never written to then. */

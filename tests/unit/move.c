@@ -409,8 +409,8 @@ static void *work(void *number) {
 
 static void *purge_and_step(void *unused) {
   for (int i = 0; !load_relaxed(&ended); i++) {
-    CHECK(purge_step(purge_last_step() + 1)); /* as if another thread had made the step */
-    bool more = purge_step(purge_last_step());
+    CHECK(purge_step(purge_last_step() + 1, NULL)); /* as if another thread had made the step */
+    bool more = purge_step(purge_last_step(), NULL);
     if (!more || i % 4 == 0) (void)purge_due();
     if (i % 32 == 0) (void)purge_all();
     os_sleep_us(500);

@@ -17,6 +17,8 @@
 
 #include "base/thread.h"
 #include "os/file.h"
+#include "os/line.h"
+#include "os/lock.h"
 #include "os/os.h"
 #include "os/syscall.h"
 #include "unit.h"
@@ -191,6 +193,66 @@ TEST(what_is_held_is_gone) {
     CHECK_EQ(tasks(), before);
     CHECK(!os_thread_start(&thread, count_run, false));
     os_thread_release(&thread);
+  }
+}
+
+/* Later the kernel gives its number to another thread, which may be one of this process. */
+TEST(its_number_may_be_another_threads) {
+  require_threads();
+  REQUIRE(os_thread_start(&thread, count_run, true));
+  wait_for_end();
+  store_relaxed(&thread.last, (uint32_t)syscall_3(SYS_gettid, 0, 0, 0));
+  store_relaxed(&thread.ended_ms, os_now_ms() - 2000);
+  os_thread_hold(&thread);
+  os_thread_release(&thread);
+  CHECK_EQ(load_relaxed(&thread.last), 0);
+  store_relaxed(&thread.last, (uint32_t)syscall_3(SYS_gettid, 0, 0, 0));
+  CHECK(os_thread_start(&thread, count_run, true));
+  wait_for_end();
+  CHECK(os_now_ms() - load_relaxed(&thread.ended_ms) < 10000);
+}
+
+static void find_a_fault(void) {
+  line_write("of the thread's");
+  os_abort();
+}
+
+/* The child's standard error goes to `end`; it starts the thread, and is ended by `come_by`. */
+static _Noreturn void run_with_a_fault(int end, bool confined, void (*come_by)(void)) {
+  dup2(end, 2);
+  if (!os_thread_start(&thread, find_a_fault, confined)) _exit(3);
+  while (os_thread_exists(&thread) || load_relaxed(&os_end_waits) == 0) os_sleep_us(1000);
+  come_by();
+  _exit(4);
+}
+
+static int status_with_a_fault(bool confined, void (*come_by)(void), char *text, size_t size) {
+  int ends[2], status = 0;
+  if (pipe(ends) != 0) return -1;
+  pid_t child = fork();
+  if (child == 0) {
+    os_thread_forget(&thread);
+    run_with_a_fault(ends[1], confined, come_by);
+  }
+  close(ends[1]);
+  ssize_t length = read(ends[0], text, size - 1);
+  text[length > 0 ? length : 0] = '\0';
+  close(ends[0]);
+  return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+static void wait_for_its_lock(void) {
+  static lock_t lock = {.holder = 1};
+  lock_acquire(&lock);
+}
+
+TEST(its_fault_ends_the_process_with_its_line) {
+  require_threads();
+  for (int i = 0; i < 4; i++) {
+    char text[100];
+    int status = status_with_a_fault(i % 2 == 0, i < 2 ? os_end_as_told : wait_for_its_lock, text, sizeof text);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    CHECK(strcmp(text, "hakmem: of the thread's\n") == 0);
   }
 }
 

@@ -224,15 +224,41 @@ TEST(a_step_is_made_only_if_nobody_else_made_one) {
   start_purge(1000000);
   (void)take(1, 1, SPAN_SLAB);
   span_free(take(8, 1, SPAN_SLAB), 8);
-  CHECK(purge_step(purge_last_step() + 1));
-  CHECK(purge_step(purge_last_step() + 1));
+  CHECK(purge_step(purge_last_step() + 1, NULL));
+  CHECK(purge_step(purge_last_step() + 1, NULL));
   CHECK_EQ(ledger_idle_units(), 8);
-  CHECK(purge_step(purge_last_step())); /* finds the idle units */
+  CHECK(purge_step(purge_last_step(), NULL)); /* finds the idle units */
   CHECK_EQ(ledger_idle_units(), 8);
-  CHECK(purge_step(purge_last_step()));
+  CHECK(purge_step(purge_last_step(), NULL));
   CHECK_EQ(ledger_idle_units(), 0);
-  CHECK(!purge_step(purge_last_step())); /* nothing is left to do */
+  CHECK(!purge_step(purge_last_step(), NULL)); /* nothing is left to do */
   CHECK_EQ(purge_bytes(), 8 * HAK_UNIT);
+  check_counts();
+}
+
+static _Atomic uint32_t stop_now;
+static void stop_steps(void *start) {
+  (void)start;
+  store_relaxed(&stop_now, 1u);
+}
+
+/* Whoever waits for the keeper's end waits for one call of the kernel, which takes longer the more it is to give back. */
+TEST(a_step_that_has_to_stop_gives_back_no_more_than_a_part) {
+  enum { WHOLE = 3072, PART = 1024 };
+  start_purge(1000000);
+  (void)take(1, 1, SPAN_SLAB);
+  span_free(take(WHOLE, 1, SPAN_SLAB), WHOLE);
+  store_relaxed(&stop_now, 1u);
+  for (int i = 0; i < 2; i++) CHECK(!purge_step(purge_last_step(), &stop_now)); /* nothing is found cold */
+  store_relaxed(&stop_now, 0u);
+  CHECK(purge_step(purge_last_step(), &stop_now));
+  fake_os_during(FAKE_PURGE, stop_steps);
+  CHECK(purge_step(purge_last_step(), &stop_now));
+  fake_os_during(FAKE_PURGE, NULL);
+  CHECK(purge_bytes() > 0 && purge_bytes() <= (PART + 2 * HAK_UNITS_PER_SUPERSLAB) * HAK_UNIT);
+  store_relaxed(&stop_now, 0u);
+  while (purge_step(purge_last_step(), &stop_now)) continue;
+  CHECK_EQ(purge_bytes(), WHOLE * HAK_UNIT);
   check_counts();
 }
 
@@ -241,9 +267,9 @@ TEST(steps_end_where_nothing_can_be_given_back) {
   start_purge(1000000);
   uint32_t start = take(20, 1, SPAN_SLAB);
   for (uint32_t i = 0; i < 20; i += 2) span_free(start + i, 1);
-  CHECK(purge_step(purge_last_step()));
+  CHECK(purge_step(purge_last_step(), NULL));
   fake_os_fail(FAKE_ONLY(FAKE_PURGE), 1, UINT64_MAX);
-  for (int i = 0; i < 3; i++) CHECK(!purge_step(purge_last_step()));
+  for (int i = 0; i < 3; i++) CHECK(!purge_step(purge_last_step(), NULL));
   fake_os_fail_none();
   CHECK_EQ(ledger_idle_units(), 10);
   check_counts();
@@ -347,10 +373,10 @@ TEST(a_step_leaves_what_was_used_since_the_last) {
   uint32_t used = take(8, 1, SPAN_SLAB), idle = take(8, 1, SPAN_SLAB);
   span_free(used, 8);
   span_free(idle, 8);
-  CHECK(purge_step(purge_last_step()));
+  CHECK(purge_step(purge_last_step(), NULL));
   REQUIRE(span_claim(used, 8));
   span_free(used, 8);
-  CHECK(purge_step(purge_last_step()));
+  CHECK(purge_step(purge_last_step(), NULL));
   CHECK_EQ(ledger_idle_units(), 8);
   CHECK(unit_is_zero(region_address(idle), 8 * HAK_UNIT));
   CHECK(*(char *)region_address(used) == 0x5a);
@@ -392,7 +418,7 @@ TEST(only_who_asks_gets_locked_units_back) {
   fake_os_lock(region_address(span + 5));
   fake_os_give_back_locked(true);
   span_free(span, 2 * WORD);
-  while (purge_step(purge_last_step())) continue;
+  while (purge_step(purge_last_step(), NULL)) continue;
   CHECK_EQ(ledger_idle_units(), 1);
   CHECK_EQ(purge_all(), HAK_UNIT);
   CHECK(unit_is_zero(region_address(span + 5), HAK_UNIT));

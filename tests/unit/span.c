@@ -234,7 +234,7 @@ static void decay(void) {
   }
   uint64_t before = purge_bytes();
   (void)purge_due();
-  CHECK(purge_step(purge_last_step() + 1)); /* the rest of the step */
+  CHECK(purge_step(purge_last_step() + 1, NULL)); /* the rest of the step */
   CHECK_EQ(purge_bytes() - before, want * HAK_UNIT);
 }
 
