@@ -151,7 +151,7 @@ void thread_start_early(void) {
 
 /* Runs in each round of the destructors of a thread that has had a heap: a later destructor may allocate. */
 static void thread_exit(void *had_one) {
-  if (++thread_exits < PTHREAD_DESTRUCTOR_ITERATIONS) (void)pthread_setspecific(exit_key, had_one);
+  if (++thread_exits < PTHREAD_DESTRUCTOR_ITERATIONS && load_acquire(&exits_watched)) (void)pthread_setspecific(exit_key, had_one);
   if (thread_heap == NULL) return;
   thread_enter();
   give_heap_up(thread_heap);

@@ -10,7 +10,7 @@
 typedef struct thread_vars {
   heap_t *heap, *own_heap;
   uint32_t inside;
-  uint8_t large_frees;
+  uint8_t large_frees, exits;
 } thread_vars_t;
 
 static thread_vars_t vars[TARGET_IDENTITIES];
@@ -26,6 +26,7 @@ NO_RACE_CHECK void target_run_again(void) {
   thread_heap = vars[running].own_heap;
   thread_inside = vars[running].inside;
   thread_large_frees = vars[running].large_frees;
+  thread_exits = vars[running].exits;
   explore_self = target_self_of(running);
 }
 
@@ -34,7 +35,7 @@ NO_RACE_CHECK void target_run_as(unsigned identity) {
     for (unsigned i = 0; i < TARGET_IDENTITIES; i++) vars[i].heap = &heap_none;
     vars_ready = true;
   } else {
-    vars[running] = (thread_vars_t){thread_fast_heap, thread_heap, thread_inside, thread_large_frees};
+    vars[running] = (thread_vars_t){thread_fast_heap, thread_heap, thread_inside, thread_large_frees, thread_exits};
   }
   running = identity;
   target_run_again();
