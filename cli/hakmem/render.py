@@ -249,6 +249,7 @@ _COUNT_GROUPS = (
         ),
     ),
     ("system calls", ("sys_mmap", "sys_munmap", "sys_mprotect", "sys_madvise", "sys_mremap", "sys_other")),
+    ("limits", ("limit", "limit_use", "limit_level", "limit_given", "limit_percent", "limit_looks", "limit_refused")),
 )
 
 # How figures that are not counts are written.
@@ -257,6 +258,9 @@ _CELLS = {
     "holes_purged": byte_text,
     "purged_again": byte_text,
     "populated": byte_text,
+    "limit": byte_text,
+    "limit_use": byte_text,
+    "limit_given": byte_text,
     "block_size": exact_byte_text,
     "slab_size": exact_byte_text,
     "slab_bytes": byte_text,
@@ -281,6 +285,13 @@ _COUNT_TITLES = {
     "huge_price_ns": "2 MiB as a huge page, last measured, ns",
     "small_price_ns": "2 MiB as small pages, last measured, ns",
     "keeper_starts": "starts of the keeper, which gives memory back",
+    "limit": "the nearest memory limit",
+    "limit_use": "used of that limit",
+    "limit_level": "how near it is, 0 (far) to 3 (urgent)",
+    "limit_given": "given back near a limit",
+    "limit_percent": "percent of the limit, the most in use then",
+    "limit_looks": "checks of limits",
+    "limit_refused": "refusals for HAKMEM_LIMIT_HARD",
 }
 
 # (key, heading)
@@ -356,7 +367,7 @@ STATS_ROWS = {  # lists of objects, and their figures
 
 
 def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
-    """The tables of a report, without zero figures."""
+    """The tables of a report, without zero figures, and why memory was given back near a limit."""
     heading = f"hakmem {stats.get('version', '?')}, process {stats.get('pid', '?')}"
     if stats.get("name"):
         heading += f" ({stats['name']})"
@@ -364,6 +375,8 @@ def stats_tables(stats: dict[str, Any]) -> list[RenderableType]:
     for title, keys in _COUNT_GROUPS:
         if any(stats.get(key) for key in keys):
             tables.append(_count_table(title, keys, stats))
+    if stats.get("limit_reason"):
+        tables.append(Text(printable(f"gave back {byte_text(stats.get('limit_given', 0))}: {stats['limit_reason']}") + "\n"))
     if stats.get("class_stats"):
         tables.append(_class_table(stats["class_stats"]))
     if stats.get("heap_stats"):

@@ -32,6 +32,8 @@ def _check(name: str, report: Any) -> None:
     if not isinstance(report, dict):
         raise Failure(f"{name}: not a report of hakmem: a JSON object is expected")
     _check_figures(name, report, render.STATS_FIGURES)
+    if not isinstance(report.get("limit_reason", ""), str):
+        raise Failure(f"{name}: not a report of hakmem: limit_reason is not text")
     for key, figures in render.STATS_ROWS.items():
         rows = report.get(key, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

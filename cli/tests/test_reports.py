@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
+
+from hakmem.render import STATS_FIGURES
 
 REPORT = {
     "version": "0.1.0",
@@ -42,6 +45,33 @@ def test_stats_file_is_shown(hakmem, tmp_path):
     assert "98765" not in text and "98,765" not in text  # a class never used
 
 
+def test_every_figure_of_the_library_is_shown(hakmem, tmp_path):
+    header = Path(__file__).parents[2] / "include" / "hakmem" / "hakmem.h"
+    fields = re.search(r"typedef struct hak_stats \{(.*?)\} hak_stats_t;", header.read_text(), re.S)[1]
+    names = re.findall(r"(\w+)(?=[;,])", re.sub(r"/\*.*?\*/", "", fields, flags=re.S))
+    figures = sorted(set(names) - {"struct_size", "classes"})  # the two that describe the report itself
+    assert len(figures) > 40 and figures == sorted(STATS_FIGURES)
+    file = tmp_path / "stats.json"
+    file.write_text(json.dumps(dict.fromkeys(figures, 1)))
+    assert len(re.findall(r" 1(?: B)?(?: +\d+\.\d %)? *$", hakmem("stats", str(file)).stdout, re.M)) == len(figures)
+
+
+def test_limits_are_shown_with_the_reason_for_giving_memory_back(hakmem):
+    reason = "memory.current was 91 % of memory.max"
+    limits = {"limit": 512 << 20, "limit_use": 470 << 20, "limit_level": 3, "limit_given": 120 << 20, "limit_percent": 91, "limit_looks": 1234}
+    text = words(hakmem("stats", "-", input=json.dumps(REPORT | limits | {"limit_reason": reason})).stdout)
+    assert "the nearest memory limit 512.0 MiB used of that limit 470.0 MiB how near it is, 0 (far) to 3 (urgent) 3" in text
+    assert f"given back near a limit 120.0 MiB percent of the limit, the most in use then 91 checks of limits 1,234 gave back 120.0 MiB: {reason}" in text
+    text = hakmem("stats", "-", input=json.dumps(REPORT | {"limit_reason": ""})).stdout
+    assert "limit" not in text and "gave back" not in text
+
+
+def test_limit_of_the_program_itself_is_shown(hakmem):
+    program = "x = bytearray(32 << 20)"
+    text = words(hakmem("run", "--stats", "--", "python3", "-c", program, HAKMEM_LIMIT_SOFT="20M").stderr)
+    assert "the nearest memory limit 20.0 MiB" in text and re.search(r"used of that limit [34]\d\.\d MiB", text)
+
+
 def test_stats_of_several_processes_are_shown_in_turn(hakmem):
     result = hakmem("stats", "-", input=json.dumps(REPORT) + "\n" + json.dumps(REPORT | {"pid": 4243}, indent=1))
     assert "process 4242" in result.stdout
@@ -65,6 +95,8 @@ def test_file_that_is_no_report_is_one_line(hakmem, text):
         ("live", -1),
         ("committed", 1 << 64),
         ("sys_mmap", "x"),
+        ("limit_given", "x"),
+        ("limit_reason", 1),
         ("class_stats", 1),
         ("class_stats", [1]),
         ("class_stats", [{"refills": []}]),
