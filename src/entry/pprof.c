@@ -209,7 +209,7 @@ typedef struct pprof {
     uintptr_t start, end;
   } mapped[MAPPINGS_MOST];
   struct {
-    uint32_t tag, text; /* TEXT_NONE: no heap has the tag */
+    uint32_t tag, text;
   } names[NAMES_KEPT];  /* by the tag's last bits */
 } pprof_t;
 
@@ -287,21 +287,21 @@ static HAK_COLD uint32_t pprof_heap_text(pprof_t *p, const char *name) {
   return pprof_text(p, text);
 }
 
-/* The number of the text that names the heap with this tag; TEXT_NONE if there is no such heap. */
-static HAK_COLD uint32_t pprof_heap(pprof_t *p, uint32_t tag) {
-  if ((tag & NAMED_TAG) == 0) return TEXT_NONE;
-  unsigned slot = tag % NAMES_KEPT;
-  if (p->names[slot].tag == tag) return p->names[slot].text;
-  census_named_t heap;
-  bool found = false;
-  for (const heap_t *at = NULL; !found && census_next_named(&at, &heap);) found = heap.tag == tag;
-  p->names[slot].tag = tag;
-  p->names[slot].text = found ? pprof_heap_text(p, heap.name) : TEXT_NONE;
+/* The number of the text that names the heap that the block is from; TEXT_NONE if it is from none.  The block leads to its heap: a walk
+ * over all heaps for each sample would be quadratic. */
+static HAK_COLD uint32_t pprof_heap(pprof_t *p, const reading_t *r) {
+  if ((r->tag & NAMED_TAG) == 0) return TEXT_NONE;
+  unsigned slot = r->tag % NAMES_KEPT;
+  if (p->names[slot].tag == r->tag) return p->names[slot].text;
+  char name[HEAP_NAME];
+  if (!census_name(unit_head(r->unit), r->tag, name)) return TEXT_NONE;
+  p->names[slot].tag = r->tag;
+  p->names[slot].text = pprof_heap_text(p, name);
   return p->names[slot].text;
 }
 
 static HAK_COLD void pprof_sample(pprof_t *p, group_t *g, const reading_t *r) {
-  uint32_t heap = pprof_heap(p, r->tag);
+  uint32_t heap = pprof_heap(p, r);
   uint64_t objects = shares_take(&g->objects, weight_of(r)), bytes = shares_take(&g->bytes, r->size * weight_of(r));
   message_t m;
   format_t *f = message(&m);

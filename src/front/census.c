@@ -15,6 +15,7 @@
 #include "slab/unit.h"
 #include "front/heaps.h"
 #include "front/keeper.h"
+#include "front/named.h"
 #include "front/quarantine.h"
 #include "front/watch.h"
 
@@ -236,6 +237,18 @@ HAK_COLD bool census_heap(uint32_t number, hak_heap_stats_t *stats) {
 
 static uint64_t not_below_0(int64_t bytes) { return bytes > 0 ? (uint64_t)bytes : 0; }
 
+static void name_of(const heap_t *heap, char name[HEAP_NAME]) {
+  for (size_t i = 0; i + 1 < HEAP_NAME; i++) name[i] = load_relaxed(&heap->named.name[i]);
+  name[HEAP_NAME - 1] = '\0';
+}
+
+HAK_COLD bool census_name(const unit_t *span, uint32_t tag, char name[HEAP_NAME]) {
+  const heap_t *heap = named_of(span);
+  if (heap == NULL || load_relaxed(&heap->named.tag) != tag) return false;
+  name_of(heap, name);
+  return true;
+}
+
 static void census_named(const heap_t *heap, census_named_t *named) {
   const slab_owner_t *owner = &heap->owner;
   int64_t slab_bytes = load_relaxed(&owner->slab_bytes), free_bytes = load_relaxed(&owner->free_bytes);
@@ -250,7 +263,7 @@ static void census_named(const heap_t *heap, census_named_t *named) {
       .allocs = load_relaxed(&heap->named.allocs),
       .refused = load_relaxed(&heap->named.refused),
   };
-  for (size_t i = 0; i + 1 < HEAP_NAME; i++) named->name[i] = load_relaxed(&heap->named.name[i]);
+  name_of(heap, named->name);
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
     named->slab_bytes += (uint64_t)load_relaxed(&owner->slab_count[c]) * class_info[c].units * HAK_UNIT;
   }

@@ -22,5 +22,7 @@ typedef struct census_named {
 } census_named_t;
 /* The next named heap after *at, newest first; *at is NULL before the first. Returns false at the end. */
 bool census_next_named(const heap_t **at, census_named_t *named);
+/* The name of the named heap with this tag, if a live block of the span is from it; false if it is not. */
+bool census_name(const unit_t *span, uint32_t tag, char name[HEAP_NAME]);
 
 #endif

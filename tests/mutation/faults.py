@@ -1419,6 +1419,15 @@ FAULTS = [
           "api.linked.hak.alone",
           "weight < s->weight - s->passed ? s->passed + weight : s->weight;",
           "s->passed + weight;"),
+    Fault("each_sample_walks_over_all_heaps", "entry/pprof.c", "writing a profile takes time in proportion to samples times named heaps",
+          "unit.pprof",
+          "  if (!census_name(unit_head(r->unit), r->tag, name)) return TEXT_NONE;\n",
+          "  census_named_t named = {.tag = 0};\n"
+          "  for (const heap_t *at = NULL; named.tag != r->tag && census_next_named(&at, &named);) continue;\n"
+          "  if (!census_name(unit_head(r->unit), r->tag, name)) return TEXT_NONE;\n"),
+    Fault("names_are_forgotten", "entry/pprof.c", "a profile has a heap's name once for each of its samples", "unit.pprof",
+          "  p->names[slot].tag = r->tag;\n",
+          ""),
     Fault("certain_blocks_share", "entry/pprof.c", "bytes of large blocks, which are known exactly, are mixed with estimated ones",
           "api.linked.hak.alone",
           "return r->chance == 0 ? LARGE_CERTAIN : LARGE_REST;",
