@@ -35,14 +35,14 @@ bool trim_all(void) {
   static _Atomic uint64_t others_ms;
   heap_t *heap = thread_heap;
   bool own = heap != NULL && heap_may_trim(heap), left = handover_waiting() > 0;
-  if (own) heap_trim(heap);
+  if (own) heap_trim_briefly(heap);
   if (left) handover_release();
   uint64_t now = os_now_ms();
   bool others = now - load_relaxed(&others_ms) >= TRIM_OTHERS_MS;
   if (others) {
     store_relaxed(&others_ms, now);
     (void)drain_bins(heap);
-    heap_trim_others();
+    heap_trim_others_briefly();
   }
   bool waited = large_trim(), room = limits_make_room(heap); /* last: gives back what the steps before have left empty */
   return waited || own || left || others || room;

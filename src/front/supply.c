@@ -122,18 +122,34 @@ void heap_tick(heap_t *heap) {
   if (load_relaxed(&pressure.limit) != 0) purge_turn(); /* a limit is checked by time, too */
 }
 
-/* Gives back everything that the heap keeps. With its lock. */
-static void heap_empty(heap_t *heap) {
-  (void)kept_release(&heap->owner.kept);
-  drain_empty(heap);
+/* A mark is visible to every thread in less time than this. */
+#define MARK_VISIBLE_MS 10
+
+/* Looks for frees that nobody has announced. Only a slab that was opened again has any, and only marks that were not visible then: so once
+ * a look has come long enough after the last such slab was opened, a further one finds nothing. With the heap's lock. */
+static void heap_look_briefly(heap_t *heap) {
+  slab_owner_t *owner = &heap->owner;
+  if (load_relaxed(&owner->opened)) {
+    store_relaxed(&owner->opened, false);
+    store_relaxed(&heap->hides, true);
+    heap->opened_ms = os_now_ms();
+  }
+  if (!load_relaxed(&heap->hides)) return;
+  store_relaxed(&heap->hides, os_now_ms() - heap->opened_ms < MARK_VISIBLE_MS);
+  remote_look_at_all(owner);
+}
+
+/* Brings in what others have freed, and gives back the slabs that are wholly free. With the heap's lock. */
+static void heap_collect_slabs(heap_t *heap, bool briefly) {
   remote_collect_all(&heap->owner);
-  remote_look_at_all(&heap->owner);
+  if (briefly) heap_look_briefly(heap);
+  else remote_look_at_all(&heap->owner);
   slab_release_empty(&heap->owner);
 }
 
 bool heap_may_trim(heap_t *heap) {
   if (load_relaxed(&heap->owner.pending_classes) != 0 || load_relaxed(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
-  if (kept_units(&heap->owner.kept) > 0) return true;
+  if (kept_units(&heap->owner.kept) > 0 || load_relaxed(&heap->owner.opened) || load_relaxed(&heap->hides)) return true;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     if (bin_count(heap_bin(heap, c)) > 0) return true;
   }
@@ -143,12 +159,18 @@ bool heap_may_trim(heap_t *heap) {
   return false;
 }
 
-void heap_trim(heap_t *heap) {
+/* Gives back everything that the heap keeps. */
+static void heap_empty(heap_t *heap, bool briefly) {
   heap_lock(heap);
-  heap_empty(heap);
+  (void)kept_release(&heap->owner.kept);
+  drain_empty(heap);
+  heap_collect_slabs(heap, briefly);
   heap->trimmed_free_bytes = load_relaxed(&heap->owner.free_bytes);
   heap_unlock(heap);
 }
+
+void heap_trim(heap_t *heap) { heap_empty(heap, false); }
+void heap_trim_briefly(heap_t *heap) { heap_empty(heap, true); }
 
 /* Returns false, and does nothing, if a signal handler of the ending thread has taken the heap again. */
 static bool retire_bins(heap_t *heap) {
@@ -172,7 +194,7 @@ void heap_detach(heap_t *heap) {
   if (retire_bins(heap)) heaps_give(heap, HEAP_BARE);
 }
 
-void heap_trim_others(void) {
+static void heaps_trim_others(bool briefly) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (!lock_try(&heap->owner.lock)) continue;
     if (load_relaxed(&heap->owner.thread) == 0) {
@@ -180,12 +202,13 @@ void heap_trim_others(void) {
       handover_end(heap);
       drain_empty(heap);
     }
-    remote_collect_all(&heap->owner);
-    remote_look_at_all(&heap->owner);
-    slab_release_empty(&heap->owner);
+    heap_collect_slabs(heap, briefly);
     owner_unlock(&heap->owner);
   }
 }
+
+void heap_trim_others(void) { heaps_trim_others(false); }
+void heap_trim_others_briefly(void) { heaps_trim_others(true); }
 
 /* Blocks go back first, so that what they leave empty can be purged. */
 HAK_COLD size_t heap_collect(heap_t *heap, bool now) {

@@ -40,6 +40,10 @@ HAK_CHECKED bool heap_may_trim(heap_t *heap);
 /* By any thread, for all heaps whose lock is free: gives back remote frees, wholly free slabs, and what orphans have in bins and keep. What
  * live threads have in their bins is left to drain_bins. */
 void heap_trim_others(void);
+/* The same two where an allocation has failed: they look for frees that nobody has announced only while there may be some, since that takes
+ * time in proportion to the heap. */
+void heap_trim_briefly(heap_t *heap);
+void heap_trim_others_briefly(void);
 /* All of that, and then free pages. With `now` it also takes what live threads have in their bins, and gives back all free pages; else only
  * the pages that are due. `heap` is the thread's, or NULL. The caller holds no lock. Returns the bytes of the pages. */
 size_t heap_collect(heap_t *heap, bool now);

@@ -138,6 +138,7 @@ static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
     slabs += rest_collect(owner, c, *most - slabs);
   }
   *most -= slabs;
+  if (slabs > 0) store_relaxed(&owner->opened, true);
   if (slabs > 0) (void)atomic_fetch_sub_explicit(&owner->pending_count, (int32_t)slabs, memory_order_relaxed);
   return all && owner->rest[c] == 0;
 }
@@ -248,6 +249,7 @@ void remote_announce(unit_t *slab) {
 HAK_COLD void remote_recover(slab_owner_t *owner, unit_t *slab) {
   if (!owner->relist && load_relaxed(&remote_of(unit_number(slab))->state) == REMOTE_OPEN) return;
   remote_open(unit_number(slab));
+  store_relaxed(&owner->opened, true);
   (void)remote_take(owner, slab);
 }
 
