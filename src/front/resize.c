@@ -28,9 +28,19 @@ static size_t small_size(const void *block, const char *function) {
   return small_size_in(&bin, block, function);
 }
 
+/* The record of the live large block that starts there; NULL if none does.  As block_inspect finds it, in a fraction of the time. */
+HAK_INLINE unit_t *large_live_at(const void *block) {
+  size_t unit = region_unit(block);
+  if (unit >= load_acquire(&region.units) || block != region_address((uint32_t)unit)) return NULL;
+  unit_t *first = unit_at((uint32_t)unit);
+  return load_acquire(&first->kind) == UNIT_LARGE && region_is_live(block) ? first : NULL;
+}
+
 size_t block_usable_size(const void *block) {
   size_t small = small_size(block, "malloc_usable_size");
   if (HAK_LIKELY(small != 0)) return small;
+  const unit_t *large = memcheck_on() ? NULL : large_live_at(block);
+  if (large != NULL) return large_usable(large);
   block_info_t info = block_inspect(block);
   if (HAK_SECURE && info.state != BLOCK_LIVE) block_fault(&info, block, "malloc_usable_size");
   return info.state == BLOCK_LIVE ? memcheck_usable(&info, block) : 0;
@@ -65,7 +75,20 @@ static bool resize_small(void *block, size_t old, size_t size) {
   return size <= SMALL_MAX && class_usable(class_for(size)) == old;
 }
 
+/* Resizes a large block that keeps its pages: its heap, its span and the bytes that it stands for in profiles stay as they are. Returns
+ * false if it would not keep them, and in the secure library, which records and checks every size. */
+HAK_INLINE bool resize_in_pages(unit_t *large, size_t size) {
+  if (HAK_SECURE || size < LARGE_MIN || large_good_size(size) != load_relaxed(&large->bytes)) return false;
+  sample_ask_large(unit_number(large), size);
+  if (HAK_COUNTED) {
+    counted_give(large_usable(large));
+    counted_take_slow(large_usable(large));
+  }
+  return true;
+}
+
 static bool resize_large(unit_t *slab, size_t size) {
+  if (resize_in_pages(slab, size)) return true;
   large_require_whole(slab, "realloc");
   size_t before = HAK_COUNTED ? large_usable(slab) : 0;
   thread_enter();
@@ -136,6 +159,8 @@ static HAK_COLD void *realloc_under_memcheck(const block_info_t *info, void *blo
 }
 
 static HAK_NOINLINE void *realloc_any(void *block, size_t size) {
+  unit_t *in_pages = HAK_SECURE || size < LARGE_MIN || memcheck_on() ? NULL : large_live_at(block);
+  if (in_pages != NULL && resize_in_pages(in_pages, size)) return block;
   const region_bin_t *bin = &region_no_bin;
   size_t old = small_size_in(&bin, block, "realloc");
   unit_t *large = NULL;
