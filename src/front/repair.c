@@ -44,6 +44,7 @@ static _Atomic uint32_t repairs, repairs_before; /* the latter: the number when 
 static _Atomic bool repairing; /* a repair first clears what shows that threads were on slow paths: a child of the child finds none of it */
 
 bool repair_was_made(void) { return load_relaxed(&repairs) != 0; }
+uint32_t repair_count(void) { return load_relaxed(&repairs); }
 
 void heap_show_fork(heap_t *mine, bool forking) {
   if (forking) store_relaxed(&repairs_before, load_relaxed(&repairs));

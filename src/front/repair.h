@@ -23,6 +23,8 @@ void heap_show_fork(heap_t *mine, bool forking);
 void heap_note_fork(heap_t *mine);
 /* Whether there was a repair in this process or in one that it was forked from: a block may be lost for good. */
 bool repair_was_made(void);
+/* How many such repairs there were, give or take those that several threads have begun. */
+uint32_t repair_count(void);
 
 /* Takes the heap's lock. Only where the thread has nothing else under way, since in a fork's child the repair may run while it waits. */
 void heap_lock(heap_t *heap);

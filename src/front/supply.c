@@ -125,12 +125,18 @@ void heap_tick(heap_t *heap) {
 /* A mark is visible to every thread in less time than this. */
 #define MARK_VISIBLE_MS 10
 
-/* Looks for frees that nobody has announced. Only a slab that was opened again has any, and only marks that were not visible then: so once
- * a look has come long enough after the last such slab was opened, a further one finds nothing. With the heap's lock. */
+/* Whether a slab may have frees that nobody announces, since it was opened again, or since a freer stayed in the parent of this process. */
+static bool heap_may_hide(const heap_t *heap) {
+  return load_relaxed(&heap->owner.opened) || load_relaxed(&heap->repairs_seen) != repair_count();
+}
+
+/* Looks for frees that nobody has announced. A slab that was opened again has only those whose marks were not visible then: so once a look
+ * has come long enough after the last such slab was opened, a further one finds nothing. With the heap's lock. */
 static void heap_look_briefly(heap_t *heap) {
   slab_owner_t *owner = &heap->owner;
-  if (load_relaxed(&owner->opened)) {
+  if (heap_may_hide(heap)) {
     store_relaxed(&owner->opened, false);
+    store_relaxed(&heap->repairs_seen, repair_count());
     store_relaxed(&heap->hides, true);
     heap->opened_ms = os_now_ms();
   }
@@ -149,7 +155,7 @@ static void heap_collect_slabs(heap_t *heap, bool briefly) {
 
 bool heap_may_trim(heap_t *heap) {
   if (load_relaxed(&heap->owner.pending_classes) != 0 || load_relaxed(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
-  if (kept_units(&heap->owner.kept) > 0 || load_relaxed(&heap->owner.opened) || load_relaxed(&heap->hides)) return true;
+  if (kept_units(&heap->owner.kept) > 0 || load_relaxed(&heap->hides) || heap_may_hide(heap)) return true;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     if (bin_count(heap_bin(heap, c)) > 0) return true;
   }

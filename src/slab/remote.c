@@ -249,7 +249,6 @@ void remote_announce(unit_t *slab) {
 HAK_COLD void remote_recover(slab_owner_t *owner, unit_t *slab) {
   if (!owner->relist && load_relaxed(&remote_of(unit_number(slab))->state) == REMOTE_OPEN) return;
   remote_open(unit_number(slab));
-  store_relaxed(&owner->opened, true);
   (void)remote_take(owner, slab);
 }
 

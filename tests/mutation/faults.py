@@ -911,9 +911,12 @@ FAULTS = [
     Fault("opening_is_not_noted", "slab/remote.c", "malloc fails although a thread has freed, into a slab that was just opened", "unit.trim",
           "  if (slabs > 0) store_relaxed(&owner->opened, true);\n",
           ""),
+    Fault("a_child_trusts_gone_freers", "front/supply.c", "malloc fails in a fork's child although a thread had freed in the parent", "unit.trim",
+          "load_relaxed(&heap->owner.opened) || load_relaxed(&heap->repairs_seen) != repair_count();",
+          "load_relaxed(&heap->owner.opened);"),
     Fault("hidden_frees_are_no_reason", "front/supply.c", "malloc fails although a thread has freed unannounced, if bins are empty",
           "unit.trim",
-          " || load_relaxed(&heap->owner.opened) || load_relaxed(&heap->hides)) return true;",
+          " || load_relaxed(&heap->hides) || heap_may_hide(heap)) return true;",
           ") return true;"),
 
     # --- front: fork ---

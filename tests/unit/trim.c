@@ -92,6 +92,17 @@ TEST(a_failure_finds_what_was_not_visible_when_its_slab_was_opened) {
   check_heaps();
 }
 
+/* The freer stays in the parent, before its announcement. */
+TEST(a_failure_in_a_forks_child_finds_what_nobody_will_announce) {
+  take_all();
+  CHECK(block_alloc(SIZE) == NULL);
+  run_thread(free_unseen, blocks[0]);
+  thread_before_fork();
+  thread_after_fork();
+  CHECK((blocks[0] = block_alloc(SIZE)) != NULL);
+  check_heaps();
+}
+
 /* One look after such marks are visible is the last, until a slab is opened again. */
 TEST(looks_end_once_every_mark_is_visible) {
   take_all();
