@@ -118,8 +118,8 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
       of_class[c].cached_blocks += bin_count(bin);
       of_class[c].refills += load_relaxed(&bin->refills);
       of_class[c].flushes += load_relaxed(&bin->flushes);
+      stats->flush_blocks += load_relaxed(&bin->flush_blocks); /* first: a block comes before it goes back */
       stats->refill_blocks += load_relaxed(&bin->refill_blocks);
-      stats->flush_blocks += load_relaxed(&bin->flush_blocks);
     }
   }
   for (unsigned c = 0; c < CLASS_COUNT; c++) {
@@ -144,7 +144,7 @@ static void census_classes(hak_stats_t *stats, hak_class_stats_t *of_class) {
     stats->flushes += s->flushes;
   }
   /* Exact if every allocation is counted; else a lower bound: what refills brought and bins did not give back. */
-  uint64_t refilled = stats->refill_blocks - stats->flush_blocks;
+  uint64_t refilled = stats->refill_blocks > stats->flush_blocks ? stats->refill_blocks - stats->flush_blocks : 0;
   uint64_t allocs = stats->bin_hits > 0 ? stats->bin_hits : refilled;
   stats->bin_hits = allocs > stats->refills ? allocs - stats->refills : 0;
 }

@@ -938,6 +938,16 @@ TEST(slow_paths_bring_in_what_others_have_freed) {
   CHECK_EQ(check_census().remote, 0);
 }
 
+/* A thread that goes on between the reads of a census may have given back more than it seems to have got. */
+TEST(bin_hits_are_never_below_none) {
+  start_heap();
+  use_class(3);
+  CHECK(check_census().bin_hits < 1000);
+  bin_t *bin = heap_bin(thread_heap, 3);
+  owner_add(&bin->flush_blocks, load_relaxed(&bin->refill_blocks) + 1);
+  CHECK_EQ(check_census().bin_hits, 0);
+}
+
 TEST(a_named_heaps_large_block_stays_that_heaps_in_profiles_when_it_is_resized) {
   CHECK(option_set(OPTION_insight, 2));
   start_heap();
