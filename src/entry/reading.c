@@ -7,12 +7,6 @@
 #include "os/os.h"
 #include "os/probe.h"
 
-HAK_COLD uint64_t large_bytes(const hak_stats_t *stats, const hak_class_stats_t *of_class) {
-  uint64_t small = 0;
-  for (unsigned c = 0; c < CLASS_COUNT; c++) small += of_class[c].live_blocks * of_class[c].block_size;
-  return stats->live > small ? stats->live - small : 0;
-}
-
 /* --- samples ------------------------------------------------------------------------------ */
 
 /* Reads the record; false if it changed meanwhile. */

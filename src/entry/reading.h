@@ -10,9 +10,6 @@
 #include "os/module.h"
 #include "slab/sample.h"
 
-/* The bytes of all large blocks: what is live and not in a size class. */
-uint64_t large_bytes(const hak_stats_t *stats, const hak_class_stats_t *of_class);
-
 /* A live sampled block, as its record describes it. */
 typedef struct reading {
   uintptr_t address;

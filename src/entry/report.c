@@ -412,6 +412,7 @@ static void xml_number(format_t *f, const char *before, uint64_t value, const ch
   format_text(f, after);
 }
 
+/* As glibc's: what the system has given to heaps does not include the blocks that are mapped alone, which are a part of the whole. */
 HAK_COLD int hak_malloc_info(int options, FILE *stream) {
   if (options != 0) {
     errno = EINVAL;
@@ -420,6 +421,7 @@ HAK_COLD int hak_malloc_info(int options, FILE *stream) {
   hak_stats_t stats;
   hak_class_stats_t of_class[CLASS_COUNT];
   stats_fill(&stats, of_class);
+  uint64_t mapped = large_bytes(&stats, of_class), of_heaps = stats.committed > mapped ? stats.committed - mapped : 0;
   char line[WRITER_ROOM];
   format_t f;
   fputs("<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n", stream);
@@ -434,13 +436,12 @@ HAK_COLD int hak_malloc_info(int options, FILE *stream) {
     fputs(line, stream);
   }
   format_init(&f, line, sizeof line);
-  format_text(&f, "</sizes>\n");
-  xml_number(&f, "<total type=\"fast\" count=\"0\" size=\"", stats.cached, "\"/>\n");
+  xml_number(&f, "</sizes>\n<total type=\"fast\" count=\"0\" size=\"", stats.cached, "\"/>\n");
   xml_number(&f, "<total type=\"rest\" count=\"0\" size=\"", stats.slab_free + stats.remote + stats.span_free, "\"/>\n");
-  xml_number(&f, "<total type=\"mmap\" count=\"", stats.large_blocks, "\" size=\"0\"/>\n");
-  xml_number(&f, "<system type=\"current\" size=\"", stats.committed, "\"/>\n");
-  format_text(&f, "</heap>\n");
-  xml_number(&f, "<system type=\"current\" size=\"", stats.committed, "\"/>\n</malloc>\n");
+  xml_number(&f, "<system type=\"current\" size=\"", of_heaps, "\"/>\n</heap>\n");
+  xml_number(&f, "<total type=\"mmap\" count=\"", stats.large_blocks, "\"");
+  xml_number(&f, " size=\"", mapped, "\"/>\n");
+  xml_number(&f, "<system type=\"current\" size=\"", of_heaps, "\"/>\n</malloc>\n");
   return fputs(line, stream) < 0 ? -1 : 0;
 }
 

@@ -201,6 +201,12 @@ HAK_COLD void census_take(hak_stats_t *stats, hak_class_stats_t *of_class) {
   for (unsigned c = 0; c < CLASS_COUNT; c++) of_class[c] = classes[c];
 }
 
+HAK_COLD uint64_t large_bytes(const hak_stats_t *stats, const hak_class_stats_t *of_class) {
+  uint64_t small = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) small += of_class[c].live_blocks * of_class[c].block_size;
+  return stats->live > small ? stats->live - small : 0;
+}
+
 static void census_of(heap_t *heap, hak_heap_stats_t *stats) {
   *stats = (hak_heap_stats_t){
       .orphaned = is_orphan(heap),

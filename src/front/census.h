@@ -9,6 +9,8 @@
 /* Fills all but the [os] figures; struct_size becomes that of a whole hak_stats_t. `of_class`, if not NULL, has hak_stats_t.classes
  * entries. */
 void census_take(hak_stats_t *stats, hak_class_stats_t *of_class);
+/* The bytes of all large blocks: what is live and not in a size class. */
+uint64_t large_bytes(const hak_stats_t *stats, const hak_class_stats_t *of_class);
 /* The heap with this number, counted from 0, newest first. Returns false if there are not that many. */
 bool census_heap(uint32_t number, hak_heap_stats_t *stats);
 /* Walks over the same heaps: the one after *at, which is NULL before the first. Returns false at the end. */

@@ -270,6 +270,41 @@ TEST(malloc_info_tells_more_after_more) {
   CHECK(strcmp(first, second) != 0);
 }
 
+/* The number behind the text, which must be there. */
+static unsigned long long number_behind(const char *in, const char *text) {
+  const char *at = strstr(in, text);
+  if (!at) check_fail(__FILE__, __LINE__, "%s is not there", text);
+  return at ? strtoull(at + strlen(text), NULL, 10) : 0;
+}
+
+/* What is mapped alone is told with its bytes, which the heap's own do not include. */
+TEST(malloc_info_has_the_bytes_of_large_blocks) {
+  static char text[1 << 20];
+  enum { LARGE = 8 << 20, BLOCKS = 10 };
+  unsigned long long mapped[2], count[2], heap[2], system[2];
+  for (int turn = 0; turn < 2; turn++) {
+    for (int i = 0; i < BLOCKS * turn; i++) REQUIRE((held_blocks[i] = api.malloc(LARGE)) != NULL);
+    FILE *stream = fmemopen(text, sizeof text, "w");
+    REQUIRE(stream && api.malloc_info(0, stream) == 0);
+    fclose(stream);
+    const char *outside = strstr(text, "</heap>");
+    for (const char *next = outside; next; next = strstr(next + 1, "</heap>")) outside = next;
+    REQUIRE(outside);
+    count[turn] = number_behind(outside, "<total type=\"mmap\" count=\"");
+    const char *size = strstr(outside, "<total type=\"mmap\"");
+    mapped[turn] = number_behind(size ? size : "", "size=\"");
+    heap[turn] = number_behind(text, "<system type=\"current\" size=\"");
+    system[turn] = number_behind(outside, "<system type=\"current\" size=\"");
+    CHECK(!api_is_hakmem() || heap[turn] == system[turn]);
+  }
+  for (int i = 0; i < BLOCKS; i++) api.free(held_blocks[i]);
+  if (!api_is_hakmem() || strcmp(check_context(), "beside") == 0) return;
+  CHECK_EQ(count[1] - count[0], BLOCKS);
+  CHECK(mapped[1] - mapped[0] >= (unsigned long long)BLOCKS * LARGE);
+  CHECK(mapped[1] - mapped[0] < (unsigned long long)BLOCKS * (LARGE + 65536));
+  CHECK(system[1] < system[0] + (unsigned long long)BLOCKS * LARGE);
+}
+
 TEST(malloc_info_with_options_is_einval) {
   char text[4096];
   FILE *stream = fmemopen(text, sizeof text, "w");
