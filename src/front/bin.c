@@ -9,6 +9,7 @@
 #define CAPACITY_LEAST 8
 #define CAPACITY_LEAST_BYTES ((size_t)256 << 10)
 #define CAPACITY_MOST 256
+#define CAPACITY_ZERO 32 /* of blocks of no bytes, for which every heap has room */
 #define RESERVE_BYTES ((size_t)512 << 10)
 #define BATCH_FIRST 4
 _Static_assert(BATCH_FIRST <= CAPACITY_LEAST && BATCH_FIRST <= CAPACITY_LEAST_BYTES / HAK_SMALL_MAX,
@@ -24,7 +25,7 @@ static intptr_t least_capacity(unsigned c) {
 
 static intptr_t entries_for(size_t bytes, unsigned c) {
   intptr_t n = (intptr_t)class_block_at(c, bytes), least = least_capacity(c);
-  if (c == CLASS_ZERO) return least; /* blocks of this class are rare, and every heap has room for these */
+  if (c == CLASS_ZERO) return CAPACITY_ZERO;
   return n < least ? least : n > CAPACITY_MOST ? CAPACITY_MOST : n;
 }
 

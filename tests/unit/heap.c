@@ -938,6 +938,20 @@ TEST(slow_paths_bring_in_what_others_have_freed) {
   CHECK_EQ(check_census().remote, 0);
 }
 
+/* Blocks of no bytes cost a bin its entries alone. */
+TEST(a_bin_holds_a_burst_of_empty_blocks) {
+  start_heap();
+  uint64_t refills = 0;
+  for (int round = 0; round < 100; round++) {
+    void *blocks[24];
+    if (round == 20) refills = load_relaxed(&heap_bin(thread_heap, CLASS_ZERO)->refills);
+    for (int i = 0; i < 24; i++) REQUIRE((blocks[i] = block_alloc(0)) != NULL);
+    for (int i = 0; i < 24; i++) block_free(blocks[i], 0, "free");
+  }
+  CHECK_EQ(load_relaxed(&heap_bin(thread_heap, CLASS_ZERO)->refills), refills);
+  check_heaps();
+}
+
 /* A thread that goes on between the reads of a census may have given back more than it seems to have got. */
 TEST(bin_hits_are_never_below_none) {
   start_heap();
