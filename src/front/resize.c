@@ -159,13 +159,13 @@ static HAK_COLD void *realloc_under_memcheck(const block_info_t *info, void *blo
 }
 
 static HAK_NOINLINE void *realloc_any(void *block, size_t size) {
-  unit_t *in_pages = HAK_SECURE || size < LARGE_MIN || memcheck_on() ? NULL : large_live_at(block);
-  if (in_pages != NULL && resize_in_pages(in_pages, size)) return block;
   const region_bin_t *bin = &region_no_bin;
   size_t old = small_size_in(&bin, block, "realloc");
-  unit_t *large = NULL;
+  unit_t *large = old == 0 && !memcheck_on() ? large_live_at(block) : NULL;
   bool sampled = false;
-  if (HAK_UNLIKELY(old == 0)) {
+  if (large != NULL) {
+    old = large_usable(large);
+  } else if (HAK_UNLIKELY(old == 0)) {
     block_info_t info = block_inspect(block);
     if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) {
       if (memcheck_on()) memcheck_free(block);
@@ -173,7 +173,6 @@ static HAK_NOINLINE void *realloc_any(void *block, size_t size) {
     }
     if (memcheck_on()) return realloc_under_memcheck(&info, block, size);
     old = info.size;
-    if (load_relaxed(&info.span->kind) == UNIT_LARGE) large = info.span;
     sampled = load_relaxed(&info.span->kind) == UNIT_SLAB;
   }
   if (size > PTRDIFF_MAX) return out_of_memory();
