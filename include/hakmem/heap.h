@@ -37,7 +37,8 @@ HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(2, 3) void *hak_heap_calloc(hak_h
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(3) void *hak_heap_aligned_alloc(hak_heap_t *heap, size_t alignment, size_t size);
 /* Like strdup(3). */
 HAK_API HAK_MUST_USE HAK_MALLOC char *hak_heap_strdup(hak_heap_t *heap, const char *text);
-/* Like realloc, but moves a block of another heap, or of none, into this one; plain realloc leaves a block in its heap. */
+/* Like realloc, but moves a block of another heap, or of none, into this one.  Plain realloc leaves a block in its heap, and a block of
+ * malloc in none, whatever the thread's default heap is. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(3) void *hak_heap_realloc(hak_heap_t *heap, void *block, size_t size);
 
 /* Limits the total size of live blocks, each rounded up as hak_malloc_good_size reports; the secure library adds 8 bytes first, which that
@@ -61,17 +62,17 @@ HAK_API size_t hak_heap_collect(hak_heap_t *heap);
 /* Figures are exact at the time of the call, counted under the heap's lock [lock], or accumulated since hak_heap_new [counter].  Later
  * versions add fields only at the end. */
 typedef struct hak_heap_usage {
-  uint64_t struct_size;  /* set by the caller to sizeof(hak_heap_usage_t); on return, the number of bytes filled */
-  uint64_t limit;        /* as set by hak_heap_set_limit; 0: none */
-  uint64_t live;         /* bytes of live blocks, rounded as for the limit; in the secure library including quarantined ones [lock] */
-  uint64_t blocks;       /* live blocks, a count [lock] */
-  uint64_t peak;         /* highest value of `live` so far, including blocks freed but not yet collected [counter] */
-  uint64_t slab_bytes;   /* memory of its slabs [lock] */
-  uint64_t large_bytes;  /* the part of `live` in large blocks [lock] */
+  uint64_t struct_size; /* set by the caller to sizeof(hak_heap_usage_t); on return, the number of bytes filled */
+  uint64_t limit; /* as set by hak_heap_set_limit; 0: none */
+  uint64_t live; /* bytes of live blocks, rounded as for the limit; in the secure library including quarantined ones [lock] */
+  uint64_t blocks; /* live blocks, a count [lock] */
+  uint64_t peak; /* highest value of `live` so far, including blocks freed but not yet collected [counter] */
+  uint64_t slab_bytes; /* memory of its slabs [lock] */
+  uint64_t large_bytes; /* the part of `live` in large blocks [lock] */
   uint64_t large_blocks; /* how many of `blocks` are large [lock] */
-  uint64_t allocs;       /* blocks allocated so far, a count [counter] */
-  uint64_t frees;        /* blocks freed so far, a count: allocs less blocks */
-  uint64_t refused;      /* allocations refused because of the limit, a count [counter] */
+  uint64_t allocs; /* blocks allocated so far, a count [counter] */
+  uint64_t frees; /* blocks freed so far, a count: allocs less blocks */
+  uint64_t refused; /* allocations refused because of the limit, a count [counter] */
 } hak_heap_usage_t;
 
 /* Fills the struct_size bytes of *usage; further fields of a newer, longer structure are set to 0.  Returns false (EINVAL), with nothing

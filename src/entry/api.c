@@ -86,7 +86,7 @@ HAK_COLD void *hak_recallocarray(void *block, size_t old_count, size_t count, si
     return NULL;
   }
   heap_t *heap = named_of(unit_head((uint32_t)region_unit(block)));
-  void *moved = heap != NULL ? alloc_from(heap, bytes, 1, SPAN_ZEROED, "recallocarray") : block_alloc_zeroed(bytes);
+  void *moved = heap != NULL ? alloc_from(heap, bytes, 1, SPAN_ZEROED, "recallocarray") : block_alloc_own_zeroed(bytes);
   if (moved == NULL) return NULL;
   memcpy(moved, block, bytes < old_bytes ? bytes : old_bytes);
   clear(block, old_bytes);

@@ -259,9 +259,7 @@ HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_
 
 /* --- any request ------------------------------------------------------------------------- */
 
-void *alloc_any(size_t size, size_t align, span_use_t use) {
-  heap_t *heap = thread_heap;
-  if (HAK_UNLIKELY(heap != NULL && heap->stand_in != NULL)) return alloc_from(heap->stand_in, size, align, use, "malloc");
+void *alloc_own(size_t size, size_t align, span_use_t use) {
   size_t room = memcheck_on() ? memcheck_room(size, align) : size;
   bool small = room < LARGE_MIN || (room <= SMALL_MAX && use == SPAN_PLAIN);
   void *block = small ? alloc_small(room) : alloc_large(room, align, use);
@@ -271,7 +269,14 @@ void *alloc_any(size_t size, size_t align, span_use_t use) {
   return block;
 }
 
+void *alloc_any(size_t size, size_t align, span_use_t use) {
+  heap_t *heap = thread_heap;
+  if (HAK_UNLIKELY(heap != NULL && heap->stand_in != NULL)) return alloc_from(heap->stand_in, size, align, use, "malloc");
+  return alloc_own(size, align, use);
+}
+
 HAK_NOINLINE void *alloc_miss(size_t size) { return alloc_any(size, 1, SPAN_PLAIN); }
+HAK_NOINLINE void *alloc_miss_own(size_t size) { return alloc_own(size, 1, SPAN_PLAIN); }
 
 /* Bypasses the bin. Where bins have rules of their own, or the thread has none to take from, this is alloc_any. */
 HAK_COLD void *alloc_uncached(size_t size) {

@@ -14,6 +14,13 @@ void *block_alloc_zeroed(size_t size) {
   return memset(block, 0, size);
 }
 
+HAK_COLD void *block_alloc_own_zeroed(size_t size) {
+  if (size >= LARGE_MIN) return alloc_own(size, 1, SPAN_ZEROED);
+  void *block = block_alloc_own(size);
+  if (HAK_SECURE || block == NULL) return block;
+  return memset(block, 0, size);
+}
+
 void *block_alloc_aligned(size_t align, size_t size) {
   if (align <= HAK_GRANULE) return block_alloc(size);
   if (memcheck_on() || size > SMALL_MAX) return alloc_any(size, align, SPAN_PLAIN);

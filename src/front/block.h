@@ -29,24 +29,31 @@
 
 /* Like block_alloc, but the block is zeroed. */
 HAK_CHECKED void *block_alloc_zeroed(size_t size);
+/* The same, past a stand-in. */
+HAK_CHECKED void *block_alloc_own_zeroed(size_t size);
 /* `align` is a power of two. Returns NULL with errno ENOMEM when out of memory. */
 HAK_CHECKED void *block_alloc_aligned(size_t align, size_t size);
 HAK_CHECKED size_t block_alloc_batch(size_t size, size_t count, void **blocks);
 
-HAK_INLINE void *block_alloc(size_t size) {
-  if (HAK_SECURE) return alloc_secure(size);
+/* The body of block_alloc; `miss` serves what the bins cannot. */
+HAK_INLINE void *block_alloc_or(size_t size, void *(*miss)(size_t size)) {
   bin_t *bin;
   void *block; /* the bin is heap_bin_for's; a pop in each branch spares a jump */
   if (HAK_LIKELY(size <= HAK_TABLE_MAX)) {
     block = bin_pop(bin = heap_bin_at(thread_fast_heap, heap_small_index(size)));
   } else {
-    if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return alloc_miss(size);
+    if (HAK_UNLIKELY(size > HAK_SMALL_MAX)) return miss(size);
     block = bin_pop(bin = heap_bin_at(thread_fast_heap, heap_mid_index(size)));
   }
-  if (HAK_UNLIKELY(block == NULL)) return alloc_miss(size);
+  if (HAK_UNLIKELY(block == NULL)) return miss(size);
   counted_take(bin_usable(bin));
   return block;
 }
+
+HAK_INLINE void *block_alloc(size_t size) { return HAK_SECURE ? alloc_secure(size) : block_alloc_or(size, alloc_miss); }
+
+/* Never from a named heap that stands in for the thread's own, for which every bin is empty. */
+HAK_INLINE void *block_alloc_own(size_t size) { return HAK_SECURE ? alloc_secure_own(size) : block_alloc_or(size, alloc_miss_own); }
 
 /* The body of block_free. With `gate`, `limit` is region.gated_limit: for a block beyond it, nothing is done, and false leaves the block to
  * the caller. */

@@ -8,10 +8,19 @@
 #include "front/supply.h"
 #include "front/thread.h"
 
-void *alloc_secure(size_t size) {
+HAK_INLINE void *pop_ready(size_t size) {
   heap_t *heap = thread_fast_heap;
-  void *block = size - 1 < SMALL_MAX ? secure_pop(heap, heap_bin_for(heap, size + CLASS_CANARY), size) : NULL;
+  return size - 1 < SMALL_MAX ? secure_pop(heap, heap_bin_for(heap, size + CLASS_CANARY), size) : NULL;
+}
+
+void *alloc_secure(size_t size) {
+  void *block = pop_ready(size);
   return HAK_LIKELY(block != NULL) ? block : alloc_miss(size);
+}
+
+void *alloc_secure_own(size_t size) {
+  void *block = pop_ready(size);
+  return HAK_LIKELY(block != NULL) ? block : alloc_miss_own(size);
 }
 
 static HAK_NOINLINE void free_waited(void *block) {

@@ -4,8 +4,9 @@
 
 #include "base/bits.h"
 
-/* As block_alloc and block_free. */
+/* As block_alloc, block_alloc_own and block_free. */
 HAK_CHECKED void *alloc_secure(size_t size);
+HAK_CHECKED void *alloc_secure_own(size_t size);
 void free_secure(void *block, size_t size, const char *function);
 
 #endif

@@ -139,7 +139,7 @@ HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, siz
   int saved = large != NULL || size <= old ? errno : 0;
   void *moved;
   if (heap != NULL) moved = alloc_from(heap, size, 1, SPAN_PLAIN, "realloc");
-  else moved = size > old && size >= LARGE_MIN ? alloc_any(size, 1, SPAN_GROWN) : block_alloc(size);
+  else moved = size > old && size >= LARGE_MIN ? alloc_own(size, 1, SPAN_GROWN) : block_alloc_own(size);
   if (HAK_UNLIKELY(moved == NULL)) {
     bool grown = large != NULL && size > old && resize_large(large, size); /* what went back meanwhile may be enough for that */
     if (!grown && (size > old || HAK_SECURE)) return NULL; /* a sized free checks the size there: the block must have it */

@@ -259,6 +259,29 @@ TEST(heap_keeps_what_realloc_moves) {
   heap.free(two);
 }
 
+/* While another heap is the thread's default, too. */
+TEST(heap_of_the_thread_takes_no_block_of_malloc) {
+  find_heaps();
+  hak_heap_t *one = heap.new("one");
+  for (size_t size = 1; size < (size_t)2 << 20; size *= 3) {
+    char *up = fill(api.malloc(size), size, 3), *down = fill(api.malloc(size), size, 4), *cleared = fill(api.malloc(size), size, 5);
+    size_t less = size / 3 + 1;
+    hak_heap_t *before = heap.set_default(one);
+    up = api.realloc(up, size * 3);
+    down = api.realloc(down, less);
+    cleared = api.recallocarray(cleared, size, size * 3, 1);
+    (void)heap.set_default(before);
+    REQUIRE(up && down && cleared);
+    CHECK(heap.of(up) == NULL && filled(up, size, 3));
+    CHECK(heap.of(down) == NULL && filled(down, less < size ? less : size, 4));
+    CHECK(heap.of(cleared) == NULL && filled(cleared, size, 5) && all_bytes(cleared + size, size * 2, 0));
+    api.free(up);
+    api.free(down);
+    api.free(cleared);
+  }
+  heap.free(one);
+}
+
 /* ---- the end of a heap ---- */
 
 TEST(heap_free_frees_all) {

@@ -69,7 +69,7 @@ unsafe impl GlobalAlloc for Hakmem {
 }
 
 /// Reallocates a block with an alignment above [`NATURAL`], since C has no realloc that keeps an alignment. A block that shrinks
-/// moves, so that memory is given back. A block of a named heap stays in that heap.
+/// moves, so that memory is given back. A block of a named heap stays in that heap, and any other block in none.
 #[cold]
 unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
     // SAFETY: as for realloc.
@@ -79,12 +79,25 @@ unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u
         }
         let wanted = Layout::from_size_align_unchecked(size, layout.align());
         let heap = sys::hak_heap_of(block.cast());
-        let moved = if heap.is_null() { Hakmem.alloc(wanted) } else { alloc_in(heap, wanted) };
+        let moved = if heap.is_null() { alloc_in_none(wanted) } else { alloc_in(heap, wanted) };
         if !moved.is_null() {
             ptr::copy_nonoverlapping(block, moved, layout.size().min(size));
             Hakmem.dealloc(block, layout);
         }
         moved
+    }
+}
+
+/// Allocates from the thread's own heap, even while it has entered another one.
+unsafe fn alloc_in_none(layout: Layout) -> *mut u8 {
+    // SAFETY: the heap that the thread has entered is entered again.
+    unsafe {
+        let entered = sys::hak_heap_set_default(ptr::null_mut());
+        let block = Hakmem.alloc(layout);
+        if !entered.is_null() {
+            sys::hak_heap_set_default(entered);
+        }
+        block
     }
 }
 

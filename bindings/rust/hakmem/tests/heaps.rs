@@ -90,6 +90,29 @@ fn blocks_are_counted_stay_in_their_heap_and_end_with_it() {
 }
 
 #[test]
+fn a_heap_that_is_entered_takes_no_block_of_another() {
+    let heap = Heap::new(c"entered").unwrap();
+    for layout in layouts() {
+        // SAFETY: no size is 0, and each layout is that of the block.
+        unsafe {
+            let block = Hakmem.alloc(layout);
+            block.write(7);
+            let (grown, shrunk) = {
+                let _here = heap.enter();
+                let grown = Hakmem.realloc(block, layout, 3 * layout.size());
+                let grown_outside = !heap.contains(grown);
+                let larger = Layout::from_size_align(3 * layout.size(), layout.align()).unwrap();
+                (grown_outside, Hakmem.realloc(grown, larger, layout.size()))
+            };
+            assert!(grown && !heap.contains(shrunk) && shrunk.addr() % layout.align() == 0 && shrunk.read() == 7, "{layout:?}");
+            Hakmem.dealloc(shrunk, layout);
+        }
+    }
+    // SAFETY: it has no block, and the guards are dropped.
+    unsafe { heap.free() };
+}
+
+#[test]
 fn beyond_its_limit_there_is_nothing() {
     let heap = Heap::new(c"limited").unwrap();
     heap.set_limit(1 << 20);
