@@ -69,7 +69,8 @@ unsafe impl GlobalAlloc for Hakmem {
 }
 
 /// Reallocates a block with an alignment above [`NATURAL`], since C has no realloc that keeps an alignment. A block that shrinks
-/// moves, so that memory is given back. A block of a named heap stays in that heap, and any other block in none.
+/// moves, so that memory is given back; if there is no room for both, it stays where it is, since shrinking must not fail. A block of
+/// a named heap stays in that heap, and any other block in none.
 #[cold]
 unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
     // SAFETY: as for realloc.
@@ -80,10 +81,12 @@ unsafe fn realloc_aligned(block: *mut u8, layout: Layout, size: usize) -> *mut u
         let wanted = Layout::from_size_align_unchecked(size, layout.align());
         let heap = sys::hak_heap_of(block.cast());
         let moved = if heap.is_null() { alloc_in_none(wanted) } else { alloc_in(heap, wanted) };
-        if !moved.is_null() {
-            ptr::copy_nonoverlapping(block, moved, layout.size().min(size));
-            Hakmem.dealloc(block, layout);
+        if moved.is_null() {
+            // In the secure library this may fail: there the block must record the size that its free will state.
+            return if size <= layout.size() && sys::hak_expand(block.cast(), size) { block } else { moved };
         }
+        ptr::copy_nonoverlapping(block, moved, layout.size().min(size));
+        Hakmem.dealloc(block, layout);
         moved
     }
 }

@@ -112,6 +112,28 @@ fn a_heap_that_is_entered_takes_no_block_of_another() {
     unsafe { heap.free() };
 }
 
+#[cfg(not(feature = "secure"))] // in the secure library, a block may have to move to become smaller
+#[test]
+fn shrinking_does_not_fail_at_a_limit() {
+    let heap = Heap::new(c"at its limit").unwrap();
+    heap.set_limit(200 << 10);
+    for (align, less) in [8, 64, 4096].into_iter().flat_map(|align| [130 << 10, 70 << 10, 30 << 10, 100].map(|less| (align, less))) {
+        // SAFETY: no size is 0, and each layout is that of the block.
+        unsafe {
+            let [large, small] = [150 << 10, less].map(|size| Layout::from_size_align(size, align).unwrap());
+            let block = heap.alloc(large);
+            assert!(!block.is_null());
+            block.write_bytes(7, less);
+            let shrunk = heap.realloc(block, large, less);
+            assert!(heap.contains(shrunk) && shrunk.addr() % align == 0, "{less} bytes at {align}");
+            assert!(std::slice::from_raw_parts(shrunk, less).iter().all(|byte| *byte == 7));
+            Hakmem.dealloc(shrunk, small);
+        }
+    }
+    // SAFETY: it has no block.
+    unsafe { heap.free() };
+}
+
 #[test]
 fn beyond_its_limit_there_is_nothing() {
     let heap = Heap::new(c"limited").unwrap();
