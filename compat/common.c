@@ -71,8 +71,9 @@ void *compat_clear_from(void *block, size_t from) {
 bool compat_is_aligned(const void *block, size_t alignment) { return ((uintptr_t)block & (alignment - 1)) == 0; }
 
 /* hak_expand gives no memory back.  realloc does, and leaves large blocks in place; another library's realloc may move them. */
-void *compat_resize(void *block, size_t size, size_t alignment) {
+void *compat_resize(hak_heap_t *of, void *block, size_t size, size_t alignment) {
   if (!compat_is_aligned(block, alignment)) return NULL;
+  if (size > hak_malloc_usable_size(block) && hak_heap_of(block) != of) return NULL;
   size_t good = hak_nallocx(size, __builtin_ctzl(alignment));
   if (good == 0 || hak_malloc_usable_size(block) <= good) return hak_expand(block, size) ? block : NULL;
   bool may_move = memcheck_on() || !compat_is_served();
@@ -84,6 +85,12 @@ bool compat_shrink(void *block, size_t size) {
   if (size <= HAK_SMALL_MAX || !compat_is_served() || memcheck_on()) return false;
   size_t good = hak_nallocx(size, 0);
   return good != 0 && good < hak_malloc_usable_size(block) && hak_realloc(block, size) == block;
+}
+
+hak_heap_t *compat_default(void) {
+  hak_heap_t *in_force = hak_heap_set_default(NULL);
+  if (in_force != NULL) (void)hak_heap_set_default(in_force);
+  return in_force;
 }
 
 void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero) {

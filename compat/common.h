@@ -28,6 +28,9 @@ bool compat_option_is_given(const char *name);
 /* Sets an option that may change at run time, unless compat_option_is_given. */
 void compat_option(const char *name, int64_t value);
 
+/* The heap that the calling thread's malloc allocates from; NULL: its own. */
+hak_heap_t *compat_default(void);
+
 /* Allocates from the heap, or as malloc does if it is NULL.  With `zero` the whole usable size is zero. */
 HAK_MUST_USE void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero);
 /* Allocates from the thread's own heap, even if its default is another one. */
@@ -35,8 +38,9 @@ HAK_MUST_USE void *compat_take_automatic(size_t size, size_t alignment, bool zer
 /* Clears the usable size beyond the first `from` bytes; returns the block. */
 void *compat_clear_from(void *block, size_t from);
 bool compat_is_aligned(const void *block, size_t alignment);
-/* Resizes the block in place if that wastes no memory; NULL, with the block unchanged, if the caller must move it. */
-HAK_MUST_USE void *compat_resize(void *block, size_t size, size_t alignment);
+/* Resizes the block in place if that wastes no memory; NULL, with the block unchanged, if the caller must move it.  A block of another heap
+ * than `of` does not grow in place: it would end with that heap. */
+HAK_MUST_USE void *compat_resize(hak_heap_t *of, void *block, size_t size, size_t alignment);
 /* Gives back what a large block has beyond `size`, without moving it; false if there is nothing to give back, or the block might move. */
 bool compat_shrink(void *block, size_t size);
 

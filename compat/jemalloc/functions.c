@@ -28,14 +28,15 @@ COMPAT(void *, mallocx, (size_t size, int flags)) {
   return heap_of(flags, &heap) ? allocate(heap, size, flags) : NULL;
 }
 
-/* Resizes in place where possible, whichever arena the flags name, as jemalloc's does. */
+/* What moves goes to the arena that the flags name, else to the thread's, as in jemalloc.  Growth in place stays within that arena, so that
+ * the block does not end with another one; jemalloc leaves this to chance. */
 COMPAT(void *, rallocx, (void *block, size_t size, int flags)) {
   hak_heap_t *heap;
   if (!heap_of(flags, &heap)) return NULL;
   size_t before = hak_malloc_usable_size(block);
-  void *moved = compat_resize(block, size, FLAG_ALIGN(flags));
+  void *moved = compat_resize(FLAG_ARENA(flags) != 0 ? heap : compat_default(), block, size, FLAG_ALIGN(flags));
   if (moved == NULL) {
-    moved = allocate(FLAG_ARENA(flags) != 0 ? heap : hak_heap_of(block), size, flags & ~FLAG_ZERO);
+    moved = allocate(heap, size, flags & ~FLAG_ZERO);
     if (moved == NULL) return NULL;
     memcpy(moved, block, before < size ? before : size);
     hak_free(block);

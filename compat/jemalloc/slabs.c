@@ -65,9 +65,7 @@ bool heap_has_threads(hak_heap_t *heap) {
     (void)thread_leave_with_upkeep();
     return has;
   }
-  hak_heap_t *in_force = hak_heap_set_default(NULL);
-  if (in_force != NULL) (void)hak_heap_set_default(in_force);
-  return in_force == heap;
+  return compat_default() == heap;
 }
 
 static void count_nonfull(uint32_t *nonfull) {

@@ -7,9 +7,7 @@
 
 int thread_arena_read(const ctl_at_t *at, uint64_t *value) {
   (void)at;
-  hak_heap_t *in_force = hak_heap_set_default(NULL);
-  (void)hak_heap_set_default(in_force);
-  *value = arena_number(in_force);
+  *value = arena_number(compat_default());
   return 0;
 }
 int thread_arena_write(const ctl_at_t *at, uint64_t value) {

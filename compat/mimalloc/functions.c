@@ -21,10 +21,11 @@ void *heap_take(mi_heap_t *heap, size_t size, size_t alignment, bool zero) {
   return compat_take(heap != NULL ? heap_named(heap) : NULL, size, alignment, zero);
 }
 
-static void *resize(void *block, size_t size, size_t alignment) {
+/* In place, as in mimalloc, only if the block loses no more than half, or else grows or shrinks within the heap that is asked for. */
+static void *resize(hak_heap_t *of, void *block, size_t size, size_t alignment) {
   size_t usable = hak_malloc_usable_size(block);
   if (size <= usable && size >= usable / 2 && compat_is_aligned(block, alignment) && hak_expand(block, size)) return block;
-  return compat_resize(block, size, alignment);
+  return hak_heap_of(block) == of ? compat_resize(of, block, size, alignment) : NULL;
 }
 
 /* Size 0 also gives a block.  Alignments up to a word's are not checked, since every block has them. */
@@ -33,7 +34,7 @@ void *heap_change(mi_heap_t *heap, void *block, size_t size, size_t alignment, b
   if (!is_power_of_two(alignment)) return fail(EINVAL);
   if (block == NULL) return heap_take(heap, size, alignment, zero);
   size_t before = hak_malloc_usable_size(block);
-  void *moved = size > 0 ? resize(block, size, alignment) : NULL;
+  void *moved = size > 0 ? resize(heap != NULL ? heap_named(heap) : compat_default(), block, size, alignment) : NULL;
   if (moved == NULL) {
     moved = heap_take(heap, size, alignment, false);
     if (moved == NULL) return NULL;

@@ -18,12 +18,6 @@ struct mi_heap_s heap_backing;
 hak_heap_t *heap_named(const mi_heap_t *heap) { return heap == &heap_backing ? NULL : (hak_heap_t *)(uintptr_t)heap; }
 static mi_heap_t *heap_from(hak_heap_t *named) { return named == NULL ? &heap_backing : (mi_heap_t *)(void *)named; }
 
-static hak_heap_t *default_named(void) {
-  hak_heap_t *in_force = hak_heap_set_default(NULL);
-  if (in_force != NULL) (void)hak_heap_set_default(in_force);
-  return in_force;
-}
-
 /* --- who owns heaps --------------------------------------------------------------------------- */
 
 /* Records are reused and never freed, so that no walk needs a lock, which a fork's child might find held. */
@@ -156,7 +150,7 @@ COMPAT(mi_heap_t *, mi_heap_new, (void)) {
 static record_t *leave(const mi_heap_t *heap) {
   hak_heap_t *named = heap != NULL ? heap_named(heap) : NULL;
   if (named == NULL) return NULL;
-  if (default_named() == named) (void)hak_heap_set_default(NULL);
+  if (compat_default() == named) (void)hak_heap_set_default(NULL);
   record_t *record = record_find(named);
   return record != NULL && record_claim(record, atomic_load(&record->holder)) ? record : NULL;
 }
@@ -175,7 +169,7 @@ COMPAT(mi_heap_t *, mi_heap_set_default, (mi_heap_t * heap)) {
   if (heap == NULL) return NULL;
   return heap_from(hak_heap_set_default(heap_named(heap)));
 }
-COMPAT(mi_heap_t *, mi_heap_get_default, (void)) { return heap_from(default_named()); }
+COMPAT(mi_heap_t *, mi_heap_get_default, (void)) { return heap_from(compat_default()); }
 COMPAT(mi_heap_t *, mi_heap_get_backing, (void)) { return &heap_backing; }
 
 COMPAT(void, mi_heap_collect, (mi_heap_t * heap, bool force)) {
@@ -219,7 +213,7 @@ static bool holds(const mi_heap_t *heap, const void *p) {
 
 COMPAT(bool, mi_heap_contains_block, (mi_heap_t * heap, const void *p)) { return contains(heap, p); }
 COMPAT(bool, mi_heap_check_owned, (mi_heap_t * heap, const void *p)) { return holds(heap, p); }
-COMPAT(bool, mi_check_owned, (const void *p)) { return holds(heap_from(default_named()), p); }
+COMPAT(bool, mi_check_owned, (const void *p)) { return holds(heap_from(compat_default()), p); }
 
 static bool is_ours(const void *p) { return compat_place(p) != COMPAT_FOREIGN; }
 COMPAT(bool, mi_is_in_heap_region, (const void *p)) { return is_ours(p); }

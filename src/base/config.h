@@ -79,6 +79,11 @@
 #ifndef HAK_FAMILY
 #define HAK_FAMILY 0
 #endif
+/* 1: libc's realloc takes a block that it moves to the heap that malloc allocates from, as jemalloc's and mimalloc's do: for compat/.
+ * 0: it leaves the block in its heap, as hak_realloc always does. */
+#ifndef HAK_REALLOC_LEAVES
+#define HAK_REALLOC_LEAVES 0
+#endif
 /* 1: the build is a shared library that holds nothing but hakmem. */
 #ifndef HAK_SHARED
 #define HAK_SHARED 0

@@ -52,14 +52,16 @@ void *hak_calloc(size_t count, size_t size) {
   return block_alloc_zeroed(bytes);
 }
 
-void *hak_realloc(void *block, size_t size) {
+HAK_INLINE void *realloc_by(void *(*move)(void *block, size_t size), void *block, size_t size) {
   if (block == NULL) return block_alloc(size);
   if (size == 0) {
     block_free(block, 0, "realloc");
     return NULL;
   }
-  return block_realloc(block, size);
+  return move(block, size);
 }
+
+void *hak_realloc(void *block, size_t size) { return realloc_by(block_realloc, block, size); }
 
 void *hak_reallocarray(void *block, size_t count, size_t size) {
   size_t bytes;
@@ -205,7 +207,14 @@ void *malloc(size_t size) HAK_ALIAS(hak_malloc);
 void free(void *block) HAK_ALIAS(hak_free);
 void cfree(void *block) HAK_ALIAS(hak_cfree);
 void *calloc(size_t count, size_t size) HAK_ALIAS(hak_calloc);
+#if HAK_REALLOC_LEAVES
+HAK_EXPORT void *realloc(void *block, size_t size);
+void *realloc(void *block, size_t size) { return realloc_by(block_realloc_to_default, block, size); }
+void *__libc_realloc(void *block, size_t size) HAK_ALIAS(realloc);
+#else
 void *realloc(void *block, size_t size) HAK_ALIAS(hak_realloc);
+void *__libc_realloc(void *block, size_t size) HAK_ALIAS(hak_realloc);
+#endif
 void *aligned_alloc(size_t alignment, size_t size) HAK_ALIAS(hak_aligned_alloc);
 void *memalign(size_t alignment, size_t size) HAK_ALIAS(hak_memalign);
 int posix_memalign(void **result, size_t alignment, size_t size) HAK_ALIAS(hak_posix_memalign);
@@ -221,7 +230,6 @@ void *__libc_malloc(size_t size) HAK_ALIAS(hak_malloc);
 void __libc_free(void *block) HAK_ALIAS(hak_free);
 void __libc_cfree(void *block) HAK_ALIAS(hak_cfree);
 void *__libc_calloc(size_t count, size_t size) HAK_ALIAS(hak_calloc);
-void *__libc_realloc(void *block, size_t size) HAK_ALIAS(hak_realloc);
 void *__libc_memalign(size_t alignment, size_t size) HAK_ALIAS(hak_memalign);
 void *__libc_valloc(size_t size) HAK_ALIAS(hak_valloc);
 void *__libc_pvalloc(size_t size) HAK_ALIAS(hak_pvalloc);

@@ -133,8 +133,16 @@ static void large_copy(unit_t *slab, void *from, void *to, size_t bytes) {
   thread_leave();
 }
 
-/* `old`: the bytes of the block that the program may use; `large`: its record if it is a large one whose pages may move; `heap`: the named
- * heap that it is from, or NULL. */
+/* `old`: the bytes of the block that the program may use; `large`: its record if it is a large one whose pages may move. */
+HAK_INLINE void *move_to(void *moved, void *block, unit_t *large, size_t old, size_t size) {
+  size_t bytes = size < old ? size : old;
+  if (large == NULL) memcpy(moved, block, bytes);
+  else large_copy(large, block, moved, bytes);
+  block_free(block, 0, "realloc");
+  return moved;
+}
+
+/* `heap`: the named heap that the block is from, or NULL. */
 HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, size_t old, size_t size) {
   int saved = large != NULL || size <= old ? errno : 0;
   void *moved;
@@ -146,11 +154,7 @@ HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, siz
     errno = saved; /* shrinking cannot fail */
     return block;
   }
-  size_t bytes = size < old ? size : old;
-  if (large == NULL) memcpy(moved, block, bytes);
-  else large_copy(large, block, moved, bytes);
-  block_free(block, 0, "realloc");
-  return moved;
+  return move_to(moved, block, large, old, size);
 }
 
 static HAK_COLD void *realloc_under_memcheck(const block_info_t *info, void *block, size_t size) {
@@ -194,4 +198,34 @@ void *block_realloc(void *block, size_t size) {
   if (HAK_SECURE ? resize_in_class(block, size, false) : class_for(size) == bin->size_class) return block;
   if (HAK_UNLIKELY(racy_load(&bin->thread) <= OWNER_OF_MANY)) return realloc_any(block, size);
   return realloc_small(block, old, size);
+}
+
+/* Whether the block, which is from another heap than the one that is asked for, stays there with the new size. */
+static bool stays_with(size_t old, size_t size) {
+  bool wasteful = size < old / 2 || (size <= SMALL_MAX && block_good_size(size, 1) != old);
+  return size <= old && !wasteful;
+}
+
+static HAK_NOINLINE void *realloc_leaving(const block_info_t *info, void *block, size_t size) {
+  size_t old = memcheck_usable(info, block);
+  if (stays_with(old, size)) return block_realloc(block, size);
+  if (size > PTRDIFF_MAX) return out_of_memory();
+  bool grown = size > old && size >= LARGE_MIN, large = !memcheck_on() && load_relaxed(&info->span->kind) == UNIT_LARGE;
+  int saved = errno;
+  void *moved = grown ? alloc_any(size, 1, SPAN_GROWN) : block_alloc(size);
+  if (HAK_LIKELY(moved != NULL)) return move_to(moved, block, large ? info->span : NULL, old, size);
+  if (size > old) return NULL;
+  errno = saved;
+  return block;
+}
+
+void *block_realloc_to_default(void *block, size_t size) {
+  if (!HAK_REALLOC_LEAVES) return block_realloc(block, size);
+  const heap_t *mine = thread_heap, *to = mine != NULL ? mine->stand_in : NULL;
+  const region_bin_t *bin;
+  bool of_thread = small_size_in(&bin, block, "realloc") != 0 && racy_load(&bin->thread) > OWNER_OF_MANY;
+  if (HAK_LIKELY(of_thread && to == NULL)) return block_realloc(block, size);
+  block_info_t info = block_inspect(block);
+  if (info.state != BLOCK_LIVE || named_of(info.span) == to) return block_realloc(block, size);
+  return realloc_leaving(&info, block, size);
 }

@@ -5,6 +5,8 @@
 #include "base/bits.h"
 
 HAK_CHECKED void *block_realloc(void *block, size_t size);
+/* The same, but takes a block that it moves to the heap that malloc allocates from; in place, the block of another heap does not grow. */
+HAK_CHECKED void *block_realloc_to_default(void *block, size_t size);
 /* Resizes in place; returns false if the block would have to move. */
 HAK_CHECKED bool block_expand(void *block, size_t size);
 /* Returns 0 for anything that is not a live block; in the secure library that ends the process. */

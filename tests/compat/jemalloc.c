@@ -777,6 +777,36 @@ TEST(a_block_moves_to_the_arena_that_is_named) {
   CHECK_EQ(arena_with(block), second);
 }
 
+static void *rallocx_plain(void *block, size_t size) { return rallocx(block, size, 0); }
+
+/* To the thread's arena, so that the block outlives the one that it was from. */
+TEST(what_is_moved_without_an_arena_leaves_its_own) {
+  void *(*const functions[])(void *, size_t) = {realloc, rallocx_plain};
+  static const size_t sizes[][2] = {{100, 5000}, {100, 300000}, {5000, 30}, {100000, 3000000}, {300000, 500}};
+  unsigned kept = number("arenas.create");
+  for (size_t i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) {
+    void *(*change)(void *, size_t) = functions[i % 2];
+    const size_t *size = sizes[i / 2];
+    size_t both = size[0] < size[1] ? size[0] : size[1];
+    unsigned arena = number("arenas.create");
+    char *left = change(memset(mallocx(size[0], ARENA(arena)), 3, size[0]), size[1]);
+    CHECK_EQ(arena_with(left), 0);
+    CHECK_EQ(arena_take(kept), 0);
+    char *taken = change(memset(mallocx(size[0], ARENA(arena)), 4, size[0]), size[1]);
+    char *joined = change(memset(mallocx(size[0], ARENA(0)), 5, size[0]), size[1]);
+    CHECK(arena_with(taken) == kept && arena_with(joined) == kept);
+    CHECK_EQ(arena_take(0), 0);
+    CHECK_EQ(arena_do("destroy", arena), 0);
+    for (int j = 0; j < 10; j++) memset(malloc(size[1]), 9, size[1]);
+    CHECK(all_bytes(left, 0, both, 3) && all_bytes(taken, 0, both, 4) && all_bytes(joined, 0, both, 5));
+    free(left), free(taken), free(joined);
+  }
+  void *same = mallocx(100, ARENA(kept));
+  CHECK(realloc(same, 99) == same && rallocx(same, 99, 0) == same && arena_with(same) == kept);
+  CHECK_EQ(arena_with(rallocx(mallocx(100, ARENA(kept)), 5000, ARENA(kept))), kept);
+  CHECK_EQ(arena_do("destroy", kept), 0);
+}
+
 TEST(caches_can_be_made_and_named) {
   unsigned cache = number("tcache.create"), other = number("tcache.create");
   CHECK(cache != other);

@@ -30,6 +30,7 @@ void *mi_realloc(void *block, size_t size);
 void *mi_rezalloc(void *block, size_t size);
 void *mi_recalloc_aligned(void *block, size_t count, size_t size, size_t alignment);
 void *mi_reallocf(void *block, size_t size);
+void *reallocf(void *block, size_t size);
 int mi_reallocarr(void *at, size_t count, size_t size);
 void *mi_expand(void *block, size_t size);
 int mi_posix_memalign(void **result, size_t alignment, size_t size);
@@ -308,6 +309,41 @@ TEST(heaps) {
   CHECK(mi_heap_get_default() == backing && !mi_check_owned(block) && !mi_check_owned(plain));
   CHECK(mi_heap_contains_block(backing, mi_malloc(10)));
   mi_heap_destroy(backing), mi_heap_delete(backing), mi_heap_destroy(nullptr);
+}
+
+static void *reallocarray_to(void *block, size_t size) { return reallocarray(block, 1, size); }
+
+// Into the thread's default heap, so that the block outlives the heap that it was from.
+TEST(what_realloc_moves_leaves_its_heap) {
+  using realloc_t = void *(void *block, size_t size);
+  realloc_t *const functions[] = {realloc, reallocf, reallocarray_to, mi_realloc, mi_reallocf, mi_rezalloc};
+  static const size_t sizes[][2] = {{100, 5000},       {100, 300000},    {5000, 30},   {100000, 200000},
+                                    {100000, 3000000}, {3000000, 40000}, {300000, 500}};
+  mi_heap_t *backing = mi_heap_get_backing(), *kept = mi_heap_new();
+  for (realloc_t *change : functions) {
+    for (auto &size : sizes) {
+      mi_heap_t *heap = mi_heap_new();
+      size_t both = size[0] < size[1] ? size[0] : size[1];
+      void *left = change(memset(mi_heap_malloc(heap, size[0]), 3, size[0]), size[1]);
+      CHECK(mi_heap_contains_block(backing, left) && all_bytes(left, 0, both, 3) && mi_usable_size(left) >= size[1]);
+      mi_heap_t *before = mi_heap_set_default(kept);
+      void *taken = change(memset(mi_heap_malloc(heap, size[0]), 4, size[0]), size[1]);
+      void *joined = change(memset(mi_heap_malloc(backing, size[0]), 5, size[0]), size[1]);
+      CHECK(mi_heap_contains_block(kept, taken) && mi_heap_contains_block(kept, joined));
+      mi_heap_set_default(before);
+      mi_heap_destroy(heap);
+      for (int i = 0; i < 10; i++) memset(mi_malloc(size[1]), 9, size[1]);
+      CHECK(all_bytes(left, 0, both, 3) && all_bytes(taken, 0, both, 4) && all_bytes(joined, 0, both, 5));
+      free(left), free(taken), free(joined);
+    }
+  }
+  void *same = mi_heap_malloc(kept, 100);
+  CHECK(realloc(same, 99) == same); // where nothing moves, the heap stays
+  CHECK(mi_heap_contains_block(kept, mi_heap_realloc(kept, mi_heap_malloc(kept, 100000), 200000)));
+  CHECK(realloc(mi_heap_malloc(kept, 100), 0) == nullptr && realloc(mi_heap_malloc(kept, 100), PTRDIFF_MAX) == nullptr);
+  void *plain = realloc(nullptr, 100);
+  CHECK(mi_heap_contains_block(backing, plain) && mi_heap_contains_block(backing, realloc(plain, 5000)));
+  mi_heap_destroy(kept);
 }
 
 TEST(whose_an_address_is) {
