@@ -65,6 +65,7 @@ int arena_create(unsigned *arena) {
     atomic_store(&ended[number], true);
     return EAGAIN;
   }
+  snapshot_forget(number);
   atomic_store_explicit(&heaps[number], heap, memory_order_release);
   *arena = number;
   return 0;

@@ -37,6 +37,11 @@ bool arena_of(const void *block, unsigned *arena);
 
 #define SNAPSHOT_CLASSES 64
 
+/* What an arena holds. */
+typedef struct holding {
+  uint64_t small, large, large_blocks, active;
+} holding_t;
+
 typedef struct snapshot {
   uint64_t epoch;
   hak_stats_t stats;
@@ -45,11 +50,16 @@ typedef struct snapshot {
   uint32_t nonfull[SNAPSHOT_CLASSES]; /* slabs with a free block, less one per class, which may be filling up */
   uint64_t threads; /* those that have a heap */
   uint64_t started_ns;
+  holding_t all, arena[ARENAS_MOST]; /* of arenas that did not exist: zeros */
 } snapshot_t;
 
 void snapshot_refresh(void);
+/* The bytes in use, with what lies between blocks. */
+uint64_t snapshot_active(const hak_stats_t *stats);
 /* The snapshot in force; the first call takes one. */
 const snapshot_t *snapshot(void);
+/* The arena is new: the snapshot has figures of an older one with its number. */
+void snapshot_forget(unsigned arena);
 
 /* --- slabs.c: what only hakmem's internals know --- */
 

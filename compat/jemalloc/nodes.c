@@ -78,12 +78,17 @@ static int flush_write(const ctl_at_t *at, uint64_t value) {
   return 0;
 }
 
+/* Whether a node with a time is of all arenas (DECAY_OF_ALL), or names an arena; one that stands for all of them is none, as in jemalloc. */
+enum { DECAY_OF_ALL, DECAY_OF_ONE };
+static bool has_time(const ctl_at_t *at) {
+  hak_heap_t *heap;
+  return at->of == DECAY_OF_ALL || (!is_all(at->index[1]) && arena_heap(at->index[1], &heap));
+}
+
 /* There is one decay time for all freed memory: reading or setting an arena's reads or sets that one. */
 static int decay_read(const ctl_at_t *at, uint64_t *value) {
-  hak_heap_t *heap;
-  if (at->of == 1 && !is_all(at->index[1]) && !arena_heap(at->index[1], &heap)) return ENOENT;
   *value = option("decay_ms");
-  return 0;
+  return has_time(at) ? 0 : EFAULT;
 }
 static int decay_write(const ctl_at_t *at, uint64_t value) {
   uint64_t before;
@@ -94,7 +99,8 @@ static int decay_write(const ctl_at_t *at, uint64_t value) {
 }
 
 /* No pages are given back lazily, so the time has no effect. */
-static int muzzy_write(const ctl_at_t *at, uint64_t value) { return (void)at, (int64_t)value >= -1 ? 0 : EFAULT; }
+static int muzzy_read(const ctl_at_t *at, uint64_t *value) { return *value = 0, has_time(at) ? 0 : EFAULT; }
+static int muzzy_write(const ctl_at_t *at, uint64_t value) { return has_time(at) && (int64_t)value >= -1 ? 0 : EFAULT; }
 
 static int initialized_read(const ctl_at_t *at, uint64_t *value) {
   hak_heap_t *heap;
@@ -139,8 +145,7 @@ static int bin_read(const ctl_at_t *at, uint64_t *value) {
 
 /* --- statistics --------------------------------------------------------------------------- */
 
-static uint64_t total_active(const hak_stats_t *s) { return s->committed - (s->span_free < s->committed ? s->span_free : s->committed); }
-static uint64_t total_resident(const hak_stats_t *s) { return total_active(s) + s->purge_pending + s->metadata; }
+static uint64_t total_resident(const hak_stats_t *s) { return snapshot_active(s) + s->purge_pending + s->metadata; }
 
 enum { TOTAL_ALLOCATED, TOTAL_ACTIVE, TOTAL_METADATA, TOTAL_RESIDENT, TOTAL_MAPPED, TOTAL_RETAINED, TOTAL_THREADS };
 static int total_read(const ctl_at_t *at, uint64_t *value) {
@@ -148,7 +153,7 @@ static int total_read(const ctl_at_t *at, uint64_t *value) {
   uint64_t mapped = s->committed + s->metadata;
   const uint64_t totals[] = {
       [TOTAL_ALLOCATED] = s->live,
-      [TOTAL_ACTIVE] = total_active(s),
+      [TOTAL_ACTIVE] = snapshot_active(s),
       [TOTAL_METADATA] = s->metadata,
       [TOTAL_RESIDENT] = total_resident(s),
       [TOTAL_MAPPED] = mapped,
@@ -159,41 +164,6 @@ static int total_read(const ctl_at_t *at, uint64_t *value) {
   return 0;
 }
 
-/* What an arena holds. */
-typedef struct holding {
-  uint64_t small, large, large_blocks, active;
-} holding_t;
-
-static holding_t holding_of(hak_heap_t *heap) {
-  hak_heap_usage_t usage = {.struct_size = sizeof usage};
-  if (!hak_heap_usage_get(heap, &usage)) return (holding_t){0, 0, 0, 0};
-  return (holding_t){usage.live - usage.large_bytes, usage.large_bytes, usage.large_blocks, usage.slab_bytes + usage.large_bytes};
-}
-
-static holding_t holding_all(const snapshot_t *s) {
-  holding_t all = {0, 0, s->stats.large_blocks, total_active(&s->stats)};
-  for (uint32_t i = 0; i < s->bins; i++) all.small += s->bin[i].live_blocks * s->bin[i].block_size;
-  all.large = s->stats.live > all.small ? s->stats.live - all.small : 0;
-  return all;
-}
-
-static void take_off(uint64_t *from, uint64_t what) { *from -= what < *from ? what : *from; }
-
-/* The automatic arena holds what no other arena holds. */
-static holding_t holding_automatic(const snapshot_t *s) {
-  holding_t rest = holding_all(s);
-  for (unsigned i = 1; i < arena_count(); i++) {
-    hak_heap_t *heap;
-    if (!arena_heap(i, &heap)) continue;
-    holding_t other = holding_of(heap);
-    take_off(&rest.small, other.small);
-    take_off(&rest.large, other.large);
-    take_off(&rest.large_blocks, other.large_blocks);
-    take_off(&rest.active, other.active);
-  }
-  return rest;
-}
-
 enum { HOLDS_SMALL, HOLDS_LARGE, HOLDS_LARGE_BLOCKS, HOLDS_PAGES };
 static int holding_read(const ctl_at_t *at, uint64_t *value) {
   const snapshot_t *s = snapshot();
@@ -201,7 +171,7 @@ static int holding_read(const ctl_at_t *at, uint64_t *value) {
   size_t arena = at->index[2];
   bool all = is_all(arena);
   if (!all && !arena_heap(arena, &heap)) return ENOENT;
-  holding_t h = all ? holding_all(s) : heap != NULL ? holding_of(heap) : holding_automatic(s);
+  holding_t h = all ? s->all : s->arena[arena];
   const uint64_t figures[] = {h.small, h.large, h.large_blocks, h.active / (uint64_t)sysconf(_SC_PAGESIZE)};
   *value = figures[at->of];
   return 0;
@@ -345,7 +315,7 @@ const ctl_node_t ctl_nodes[] = {
     CONSTANT("opt.abort_conf", CTL_BOOL, false),
     {"opt.background_thread", CTL_BOOL, 0, keeper_read, NULL, NULL},
     CONSTANT("opt.cache_oblivious", CTL_BOOL, false),
-    {"opt.dirty_decay_ms", CTL_SSIZE, 0, decay_read, NULL, NULL},
+    {"opt.dirty_decay_ms", CTL_SSIZE, DECAY_OF_ALL, decay_read, NULL, NULL},
     TEXT("opt.dss", TEXT_DISABLED),
     TEXT("opt.junk", TEXT_FALSE),
     {"opt.lg_prof_sample", CTL_SIZE, 0, sample_read, NULL, NULL},
@@ -385,20 +355,20 @@ const ctl_node_t ctl_nodes[] = {
 
     {"arena.*.decay", CTL_VOID, false, NULL, purge_write, NULL},
     {"arena.*.destroy", CTL_VOID, true, NULL, reset_write, NULL},
-    {"arena.*.dirty_decay_ms", CTL_SSIZE, 1, decay_read, decay_write, NULL},
+    {"arena.*.dirty_decay_ms", CTL_SSIZE, DECAY_OF_ONE, decay_read, decay_write, NULL},
     TEXT("arena.*.dss", TEXT_DISABLED),
     {"arena.*.extent_hooks", CTL_SIZE, 0, hooks_read, hooks_write, NULL},
     {"arena.*.initialized", CTL_BOOL, 0, initialized_read, NULL, NULL},
-    {"arena.*.muzzy_decay_ms", CTL_SSIZE, 0, constant_read, muzzy_write, NULL},
+    {"arena.*.muzzy_decay_ms", CTL_SSIZE, DECAY_OF_ONE, muzzy_read, muzzy_write, NULL},
     {"arena.*.purge", CTL_VOID, true, NULL, purge_write, NULL},
     {"arena.*.reset", CTL_VOID, false, NULL, reset_write, NULL},
     {"arenas.bin.*.nregs", CTL_UNSIGNED, BIN_REGS, bin_read, NULL, NULL}, /* 32 bits, as jemalloc's uint32_t */
     {"arenas.bin.*.size", CTL_SIZE, BIN_SIZE, bin_read, NULL, NULL},
     {"arenas.bin.*.slab_size", CTL_SIZE, BIN_SLAB, bin_read, NULL, NULL},
     {"arenas.create", CTL_UNSIGNED, 0, NULL, NULL, arena_create_raw},
-    {"arenas.dirty_decay_ms", CTL_SSIZE, 0, decay_read, decay_write, NULL},
+    {"arenas.dirty_decay_ms", CTL_SSIZE, DECAY_OF_ALL, decay_read, decay_write, NULL},
     {"arenas.lookup", CTL_UNSIGNED, 0, NULL, NULL, arena_lookup_raw},
-    {"arenas.muzzy_decay_ms", CTL_SSIZE, 0, constant_read, muzzy_write, NULL},
+    {"arenas.muzzy_decay_ms", CTL_SSIZE, DECAY_OF_ALL, muzzy_read, muzzy_write, NULL},
     {"arenas.narenas", CTL_UNSIGNED, 0, count_read, NULL, NULL},
     {"arenas.nbins", CTL_UNSIGNED, 0, bins_read, NULL, NULL},
     {"arenas.nhbins", CTL_UNSIGNED, 0, bins_read, NULL, NULL},
@@ -421,7 +391,7 @@ const ctl_node_t ctl_nodes[] = {
     {"stats.retained", CTL_SIZE, TOTAL_RETAINED, total_read, NULL, NULL},
 
     ONCE("base", CTL_SIZE, ONCE_META),
-    {"stats.arenas.*.dirty_decay_ms", CTL_SSIZE, 0, decay_read, NULL, NULL},
+    {"stats.arenas.*.dirty_decay_ms", CTL_SSIZE, DECAY_OF_ALL, decay_read, NULL, NULL},
     ONCE("dirty_purged", CTL_U64, ONCE_PURGED),
     TEXT("stats.arenas.*.dss", TEXT_DISABLED),
     ONCE("internal", CTL_SIZE, ONCE_0),

@@ -487,6 +487,33 @@ TEST(a_thread_may_take_another_arena) {
   CHECK_EQ(mallctl("thread.arena", NULL, NULL, &none, sizeof none), EFAULT);
 }
 
+static size_t figure_of(unsigned arena, const char *what) {
+  char name[64];
+  (void)snprintf(name, sizeof name, "stats.arenas.%u.%s", arena, what);
+  return figure(name);
+}
+
+TEST(figures_of_arenas_are_of_the_last_epoch) {
+  enum { FIGURES = 3, ARENAS = 3 };
+  static const char *const names[FIGURES] = {"small.allocated", "large.allocated", "pactive"};
+  unsigned arena = number("arenas.create"), arenas[ARENAS] = {0, arena, 4096};
+  CHECK(mallocx(1000, ARENA(arena)) != NULL && mallocx(200000, ARENA(arena)) != NULL);
+  next_epoch();
+  size_t before[ARENAS][FIGURES];
+  for (int i = 0; i < ARENAS * FIGURES; i++) before[i / FIGURES][i % FIGURES] = figure_of(arenas[i / FIGURES], names[i % FIGURES]);
+  for (int i = 0; i < 2000; i++) CHECK(mallocx(1000, ARENA(arena)) != NULL && mallocx(1000, 0) != NULL);
+  CHECK(mallocx(1 << 20, ARENA(arena)) != NULL);
+  for (int i = 0; i < ARENAS * FIGURES; i++) CHECK_EQ(figure_of(arenas[i / FIGURES], names[i % FIGURES]), before[i / FIGURES][i % FIGURES]);
+  next_epoch();
+  CHECK_EQ(figure_of(arena, names[0]), before[1][0] + 2000 * nallocx(1000, 0));
+  CHECK_EQ(figure_of(arena, names[1]), before[1][1] + nallocx(1 << 20, 0));
+  char name[64];
+  (void)snprintf(name, sizeof name, "arena.%u.destroy", arena);
+  CHECK_EQ(mallctl(name, NULL, NULL, NULL, 0), 0);
+  CHECK_EQ(number("arenas.create"), arena); /* the number again */
+  for (int i = 0; i < FIGURES; i++) CHECK_EQ(figure_of(arena, names[i]), 0);
+}
+
 /* ---- a thread's counts ---- */
 
 static uint64_t bytes_of(const char *name) {
@@ -746,6 +773,15 @@ TEST(what_is_not_there_is_said_as_jemalloc_says_it) {
   CHECK(mallctl("arenas.dirty_decay_ms", &told, &size, NULL, 0) == 0 && told == 86400000);
   decay = -2;
   CHECK_EQ(mallctl("arenas.dirty_decay_ms", NULL, NULL, &decay, sizeof decay), EFAULT);
+  decay = 0;
+  static const char *const times[] = {"arena." ALL_ARENAS ".dirty_decay_ms", "arena." ALL_ARENAS ".muzzy_decay_ms"};
+  for (int i = 0; i < 2; i++) { /* all arenas together have none */
+    CHECK_EQ(mallctl(times[i], &told, &size, NULL, 0), EFAULT);
+    CHECK_EQ(mallctl(times[i], NULL, NULL, &decay, sizeof decay), EFAULT);
+  }
+  CHECK(mallctl("arena.0.muzzy_decay_ms", &told, &size, NULL, 0) == 0 && told == 0);
+  CHECK_EQ(mallctl("arena.0.muzzy_decay_ms", NULL, NULL, &decay, sizeof decay), 0);
+  CHECK(mallctl("arenas.dirty_decay_ms", &told, &size, NULL, 0) == 0 && told == 86400000);
 }
 
 /* HAKMEM_SAMPLE_KB need not be a power of two. */
