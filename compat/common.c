@@ -73,13 +73,16 @@ bool compat_is_aligned(const void *block, size_t alignment) { return ((uintptr_t
 /* hak_expand gives no memory back.  realloc does, and leaves large blocks in place; another library's realloc may move them. */
 void *compat_resize(hak_heap_t *of, void *block, size_t size, size_t alignment) {
   if (!compat_is_aligned(block, alignment)) return NULL;
-  if (size > hak_malloc_usable_size(block) && hak_heap_of(block) != of) return NULL;
+  size_t usable = hak_malloc_usable_size(block);
+  if (size > usable && hak_heap_of(block) != of) return NULL;
   size_t good = hak_nallocx(size, __builtin_ctzl(alignment));
-  if (good == 0 || hak_malloc_usable_size(block) <= good) return hak_expand(block, size) ? block : NULL;
+  if (good == 0 || usable <= good) return hak_expand(block, size) ? block : NULL;
   bool may_move = memcheck_on() || !compat_is_served();
   if (size <= HAK_SMALL_MAX || (alignment > COMPAT_ALIGNED && may_move)) return NULL;
   return hak_realloc(block, size);
 }
+
+bool compat_moves_for_zeros(size_t before, size_t size) { return size > HAK_SMALL_MAX && size / 2 > before; }
 
 bool compat_shrink(void *block, size_t size) {
   if (size <= HAK_SMALL_MAX || !compat_is_served() || memcheck_on()) return false;
@@ -95,11 +98,15 @@ hak_heap_t *compat_default(void) {
 
 void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero) {
   void *block;
+  bool pages = size > HAK_SMALL_MAX && alignment <= COMPAT_PAGES_ALIGNED; /* only calloc knows which ones are zero already */
+  if (zero && (alignment <= COMPAT_ALIGNED || pages)) {
+    block = heap != NULL ? hak_heap_calloc(heap, 1, size) : hak_calloc(1, size);
+    if (block == NULL || compat_is_aligned(block, alignment)) return block != NULL ? compat_clear_from(block, size) : NULL;
+    hak_free(block);
+  }
   if (alignment > COMPAT_ALIGNED) block = heap != NULL ? hak_heap_aligned_alloc(heap, alignment, size) : hak_memalign(alignment, size);
-  else if (zero) block = heap != NULL ? hak_heap_calloc(heap, 1, size) : hak_calloc(1, size);
   else block = heap != NULL ? hak_heap_malloc(heap, size) : hak_malloc(size);
-  if (block == NULL || !zero) return block;
-  return compat_clear_from(block, alignment > COMPAT_ALIGNED ? 0 : size);
+  return block != NULL && zero ? compat_clear_from(block, 0) : block;
 }
 
 void *compat_take_automatic(size_t size, size_t alignment, bool zero) {

@@ -12,6 +12,8 @@
 
 /* Every block has this alignment. */
 #define COMPAT_ALIGNED ((size_t)16)
+/* A large block has this one, except in the secure library and under memcheck. */
+#define COMPAT_PAGES_ALIGNED ((size_t)65536)
 #define COMPAT_DECAY_MOST 86400000 /* ms, the most that hakmem accepts; longer times are cut to it */
 
 /* Whether this library's malloc serves the process.  It does not if another library that contains hakmem comes first, such as a preloaded
@@ -41,6 +43,8 @@ bool compat_is_aligned(const void *block, size_t alignment);
 /* Resizes the block in place if that wastes no memory; NULL, with the block unchanged, if the caller must move it.  A block of another heap
  * than `of` does not grow in place: it would end with that heap. */
 HAK_MUST_USE void *compat_resize(hak_heap_t *of, void *block, size_t size, size_t alignment);
+/* Whether a block that grows to `size`, with zeros, had better move: a new block's pages are zero, and those behind a block are to be cleared. */
+bool compat_moves_for_zeros(size_t before, size_t size);
 /* Gives back what a large block has beyond `size`, without moving it; false if there is nothing to give back, or the block might move. */
 bool compat_shrink(void *block, size_t size);
 

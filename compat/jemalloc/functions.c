@@ -34,14 +34,15 @@ COMPAT(void *, rallocx, (void *block, size_t size, int flags)) {
   hak_heap_t *heap;
   if (!heap_of(flags, &heap)) return NULL;
   size_t before = hak_malloc_usable_size(block);
-  void *moved = compat_resize(FLAG_ARENA(flags) != 0 ? heap : compat_default(), block, size, FLAG_ALIGN(flags));
+  bool zero = (flags & FLAG_ZERO) != 0, moves = zero && compat_moves_for_zeros(before, size);
+  void *moved = moves ? NULL : compat_resize(FLAG_ARENA(flags) != 0 ? heap : compat_default(), block, size, FLAG_ALIGN(flags));
   if (moved == NULL) {
-    moved = allocate(heap, size, flags & ~FLAG_ZERO);
+    moved = allocate(heap, size, moves ? flags : flags & ~FLAG_ZERO);
     if (moved == NULL) return NULL;
     memcpy(moved, block, before < size ? before : size);
     hak_free(block);
   }
-  return (flags & FLAG_ZERO) != 0 ? compat_clear_from(moved, before) : moved;
+  return zero && !moves ? compat_clear_from(moved, before) : moved;
 }
 
 COMPAT(size_t, xallocx, (void *block, size_t size, size_t extra, int flags)) {

@@ -34,15 +34,16 @@ void *heap_change(mi_heap_t *heap, void *block, size_t size, size_t alignment, b
   if (!is_power_of_two(alignment)) return fail(EINVAL);
   if (block == NULL) return heap_take(heap, size, alignment, zero);
   size_t before = hak_malloc_usable_size(block);
-  void *moved = size > 0 ? resize(heap != NULL ? heap_named(heap) : compat_default(), block, size, alignment) : NULL;
+  bool moves = size == 0 || (zero && compat_moves_for_zeros(before, size));
+  void *moved = moves ? NULL : resize(heap != NULL ? heap_named(heap) : compat_default(), block, size, alignment);
   if (moved == NULL) {
-    moved = heap_take(heap, size, alignment, false);
+    moved = heap_take(heap, size, alignment, zero && moves);
     if (moved == NULL) return NULL;
     if (before > size) before = size;
     memcpy(moved, block, before);
     hak_free(block);
   }
-  return zero ? compat_clear_from(moved, before) : moved;
+  return zero && !moves ? compat_clear_from(moved, before) : moved;
 }
 
 static bool product(size_t count, size_t size, size_t *bytes) {

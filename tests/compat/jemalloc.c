@@ -94,6 +94,24 @@ TEST(reallocations) {
   }
 }
 
+/* However it is aligned. */
+TEST(large_blocks_of_zeros_are_not_written) {
+  enum { LARGE = 256 << 20 };
+  unsigned arena = number("arenas.create");
+  int flags[] = {ZERO, ZERO | (int)ALIGN(64), ZERO | (int)ALIGN(4096), ZERO | (int)ALIGN(65536), ZERO | (int)ALIGN(64) | ARENA(arena)};
+  for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+    size_t before = check_resident();
+    char *block = mallocx(LARGE, flags[i]), *grown = rallocx(memset(mallocx(1 << 20, flags[i]), 3, 1 << 20), LARGE, flags[i]);
+    CHECK(check_resident() < before + (16 << 20));
+    size_t align = (size_t)1 << (flags[i] & 63);
+    CHECK((uintptr_t)block % align == 0 && (uintptr_t)grown % align == 0);
+    CHECK(all_bytes(grown, 0, 1 << 20, 3) && all_bytes(grown, 1 << 20, 3 << 20, 0) && all_bytes(grown, LARGE - 4096, sallocx(grown, 0), 0));
+    CHECK(all_bytes(block, 0, 1 << 20, 0) && all_bytes(block, LARGE - 4096, sallocx(block, 0), 0));
+    dallocx(block, 0), dallocx(grown, 0);
+    CHECK_EQ(mallctl("arena." ALL_ARENAS ".purge", NULL, NULL, NULL, 0), 0);
+  }
+}
+
 TEST(what_shrinks_gives_back) {
   for (int wanted = 4096; wanted <= 1 << 20; wanted <<= 8) {
     char *block = mallocx(64 << 20, 0);

@@ -275,6 +275,18 @@ TEST(what_grows_by_rezalloc_is_zero) {
   }
 }
 
+TEST(large_blocks_of_zeros_are_not_written) {
+  enum : size_t { LARGE = 256 << 20 };
+  size_t before = check_resident();
+  void *blocks[] = {mi_zalloc_aligned(LARGE, 64), mi_heap_zalloc_aligned(mi_heap_new(), LARGE, 4096),
+                    mi_rezalloc(mi_zalloc(1 << 20), LARGE), mi_rezalloc_aligned(mi_zalloc_aligned(1 << 20, 64), LARGE, 64)};
+  CHECK(check_resident() < before + (32 << 20));
+  for (void *block : blocks) {
+    CHECK(all_bytes(block, 0, 3 << 20, 0) && all_bytes(block, LARGE - 4096, mi_usable_size(block), 0));
+    mi_free(block);
+  }
+}
+
 /* Also where the secure library is preloaded, which ends a process for a wrong pointer. */
 TEST(foreign_addresses_are_nobodys) {
   static char mine[64];

@@ -29,18 +29,8 @@ unsafe impl GlobalAlloc for Hakmem {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if layout.align() <= NATURAL {
-            // SAFETY: any size is allowed.
-            return unsafe { sys::hak_calloc(1, layout.size()) }.cast();
-        }
-        // SAFETY: as our caller promises; the block has at least `layout.size()` bytes.
-        unsafe {
-            let block = self.alloc(layout);
-            if !block.is_null() {
-                ptr::write_bytes(block, 0, layout.size());
-            }
-            block
-        }
+        // SAFETY: any size is allowed.
+        unsafe { alloc_zeroed_in(self, layout, |size| sys::hak_calloc(1, size).cast()) }
     }
 
     #[inline]
@@ -65,6 +55,30 @@ unsafe impl GlobalAlloc for Hakmem {
                 realloc_aligned(block, layout, size)
             }
         }
+    }
+}
+
+/// Blocks above this size begin at a multiple of [`PAGES_ALIGNED`], except in the secure library.
+const SMALL_MAX: usize = 32768;
+const PAGES_ALIGNED: usize = 65536;
+
+/// Only `calloc` knows which pages are zero already, and need not be written.
+#[inline]
+pub(crate) unsafe fn alloc_zeroed_in(heap: &impl GlobalAlloc, layout: Layout, calloc: impl FnOnce(usize) -> *mut u8) -> *mut u8 {
+    // SAFETY: a block has at least as many bytes as its layout.
+    unsafe {
+        if layout.align() <= NATURAL || (layout.size() > SMALL_MAX && layout.align() <= PAGES_ALIGNED) {
+            let block = calloc(layout.size());
+            if block.is_null() || block as usize % layout.align() == 0 {
+                return block;
+            }
+            sys::hak_free(block.cast());
+        }
+        let block = heap.alloc(layout);
+        if !block.is_null() {
+            ptr::write_bytes(block, 0, layout.size());
+        }
+        block
     }
 }
 

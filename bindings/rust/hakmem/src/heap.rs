@@ -2,11 +2,11 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::CStr;
 use core::marker::PhantomData;
 use core::mem::size_of;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 use hakmem_sys as sys;
 
-use crate::block::{Hakmem, NATURAL};
+use crate::block::{alloc_zeroed_in, Hakmem, NATURAL};
 
 /// What a named heap holds; each field's documentation names its unit.
 pub type HeapUsage = sys::hak_heap_usage_t;
@@ -118,17 +118,8 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the heap is live; a block has at least as many bytes as its layout.
-        unsafe {
-            if layout.align() <= NATURAL {
-                return sys::hak_heap_calloc(self.raw.as_ptr(), 1, layout.size()).cast();
-            }
-            let block = self.alloc(layout);
-            if !block.is_null() {
-                ptr::write_bytes(block, 0, layout.size());
-            }
-            block
-        }
+        // SAFETY: the heap is live.
+        unsafe { alloc_zeroed_in(self, layout, |size| sys::hak_heap_calloc(self.raw.as_ptr(), 1, size).cast()) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
