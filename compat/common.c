@@ -98,6 +98,10 @@ hak_heap_t *compat_default(void) {
 
 void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero) {
   void *block;
+  if (alignment == 0 || (alignment & (alignment - 1)) != 0) {
+    errno = EINVAL;
+    return NULL;
+  }
   bool pages = size > HAK_SMALL_MAX && alignment <= COMPAT_PAGES_ALIGNED; /* only calloc knows which ones are zero already */
   if (zero && (alignment <= COMPAT_ALIGNED || pages)) {
     block = heap != NULL ? hak_heap_calloc(heap, 1, size) : hak_calloc(1, size);

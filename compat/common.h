@@ -33,7 +33,8 @@ void compat_option(const char *name, int64_t value);
 /* The heap that the calling thread's malloc allocates from; NULL: its own. */
 hak_heap_t *compat_default(void);
 
-/* Allocates from the heap, or as malloc does if it is NULL.  With `zero` the whole usable size is zero. */
+/* Allocates from the heap, or as malloc does if it is NULL; NULL with EINVAL unless the alignment is a power of two.  With `zero` the whole
+ * usable size is zero. */
 HAK_MUST_USE void *compat_take(hak_heap_t *heap, size_t size, size_t alignment, bool zero);
 /* Allocates from the thread's own heap, even if its default is another one. */
 HAK_MUST_USE void *compat_take_automatic(size_t size, size_t alignment, bool zero);
@@ -43,7 +44,7 @@ bool compat_is_aligned(const void *block, size_t alignment);
 /* Resizes the block in place if that wastes no memory; NULL, with the block unchanged, if the caller must move it.  A block of another heap
  * than `of` does not grow in place: it would end with that heap. */
 HAK_MUST_USE void *compat_resize(hak_heap_t *of, void *block, size_t size, size_t alignment);
-/* Whether a block that grows to `size`, with zeros, had better move: a new block's pages are zero, and those behind a block are to be cleared. */
+/* Whether a block that grows to `size` by zeros had better move: a new block's pages are zero, but those behind a block are written. */
 bool compat_moves_for_zeros(size_t before, size_t size);
 /* Gives back what a large block has beyond `size`, without moving it; false if there is nothing to give back, or the block might move. */
 bool compat_shrink(void *block, size_t size);

@@ -78,7 +78,7 @@ static int flush_write(const ctl_at_t *at, uint64_t value) {
   return 0;
 }
 
-/* Whether a node with a time is of all arenas (DECAY_OF_ALL), or names an arena; one that stands for all of them is none, as in jemalloc. */
+/* Whether a node is of all arenas, or names one that has a time: a number that stands for all of them has none, as in jemalloc. */
 enum { DECAY_OF_ALL, DECAY_OF_ONE };
 static bool has_time(const ctl_at_t *at) {
   hak_heap_t *heap;

@@ -16,7 +16,6 @@ static void *fail(int error) {
 static bool is_power_of_two(size_t n) { return n != 0 && (n & (n - 1)) == 0; }
 
 void *heap_take(mi_heap_t *heap, size_t size, size_t alignment, bool zero) {
-  if (!is_power_of_two(alignment)) return fail(EINVAL);
   if (heap == &heap_backing) return compat_take_automatic(size, alignment, zero);
   return compat_take(heap != NULL ? heap_named(heap) : NULL, size, alignment, zero);
 }

@@ -54,6 +54,7 @@ size_t mi_good_size(size_t size);
 void *mi_new(size_t size);
 void *mi_new_n(size_t count, size_t size);
 void *mi_new_nothrow(size_t size);
+void *mi_new_aligned(size_t size, size_t alignment);
 void *mi_new_aligned_nothrow(size_t size, size_t alignment);
 void *mi_new_reallocn(void *block, size_t count, size_t size);
 void mi_collect(bool force);
@@ -190,6 +191,8 @@ TEST(new_is_defined_by_it) {
       [] { return mi_new(PTRDIFF_MAX); },
       [] { return mi_new_n(SIZE_MAX / 2, 3); },
       [] { return mi_new_reallocn(nullptr, SIZE_MAX / 2, 3); },
+      [] { return mi_new_aligned(10, 3); },
+      [] { return mi_new_aligned(10, 0); },
   };
   for (make_t *make : makes) {
     bool thrown = false;
@@ -203,6 +206,8 @@ TEST(new_is_defined_by_it) {
     CHECK(thrown && asked == 3);
   }
   CHECK(mi_new_nothrow(PTRDIFF_MAX) == nullptr);
+  for (size_t alignment : {0, 3, 12, 24}) CHECK(mi_new_aligned_nothrow(10, alignment) == nullptr);
+  for (size_t alignment : {1, 2, 8, 4096}) CHECK(reinterpret_cast<uintptr_t>(mi_new_aligned_nothrow(10, alignment)) % alignment == 0);
 }
 
 static void throw_it() { throw std::bad_alloc(); }

@@ -59,7 +59,7 @@ unsafe impl GlobalAlloc for Hakmem {
 }
 
 /// Blocks above this size begin at a multiple of [`PAGES_ALIGNED`], except in the secure library.
-const SMALL_MAX: usize = 32768;
+const SMALL_MAX: usize = 65536;
 const PAGES_ALIGNED: usize = 65536;
 
 /// Only `calloc` knows which pages are zero already, and need not be written.
