@@ -32,11 +32,12 @@ HAK_API bool hak_profile_pprof(int fd);
 
 /* Arms the process: counts all allocations from now on for the given number of seconds, including blocks that are freed soon.  A process
  * that is already armed for longer, as by HAKMEM_EVENTS, stays so.  0 ends any counting.  The counts, accumulated over all armed periods,
- * are in snapshots and in alloc_objects and alloc_space of hak_profile_pprof.  For each size class they are exact, in requested bytes; by
- * call site they are estimated from one allocation per 512 KiB on average, and n such samples have an error of 1 / sqrt(n).  A block that
- * realloc leaves in place counts once, with its first size; other threads start counting at their next slow path.  While armed, a small
- * allocation takes 173 more instructions (docs/insight.md).  A fork's child is not armed, except with HAKMEM_EVENTS.  Works in the secure
- * library, too, and from any thread.  Returns false under Valgrind's memcheck.  Since 0.1. */
+ * are in snapshots and in alloc_objects and alloc_space of hak_profile_pprof.  For each size class they are exact, in requested bytes, but
+ * a small block of aligned_alloc or its kin counts its class's bytes; by call site they are estimated from one allocation per
+ * 512 KiB on average, and n such samples have an error of 1 / sqrt(n).  A block that realloc leaves in place counts once, with its first
+ * size; other threads start counting at their next slow path.  While armed, a small allocation takes 173 more instructions
+ * (docs/insight.md).  A fork's child is not armed, except with HAKMEM_EVENTS.  Works in the secure library, too, and from any thread.
+ * Returns false under Valgrind's memcheck.  Since 0.1. */
 HAK_API bool hak_profile_arm(uint32_t seconds);
 
 /* Marks what the calling thread allocates from now on with this number in profiles: for example a tenant, a request, a subsystem.
