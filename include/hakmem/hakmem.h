@@ -213,7 +213,7 @@ typedef struct hak_heap_stats {
   uint64_t orphaned; /* 1 if its thread has exited */
   uint64_t slabs; /* slabs it owns, a count */
   uint64_t slab_bytes; /* memory of these slabs */
-  uint64_t cached; /* bytes in its bins */
+  uint64_t cached; /* bytes in its bins, in the secure library also in its quarantine */
   uint64_t refills; /* a count */
   uint64_t refill_blocks;
   uint64_t flushes;

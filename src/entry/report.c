@@ -364,7 +364,8 @@ static HAK_COLD void json_option(writer_t *w, const option_info_t *info, bool pa
   } else {
     format_text(f, ", \"default\": \"\", \"min\": null, \"max\": null");
   }
-  format_text(f, info->at_run_time ? ", \"runtime\": true, \"help\": \"" : ", \"runtime\": false, \"help\": \"");
+  bool changes = info->at_run_time && !HAK_SECURE; /* the secure library seals its options */
+  format_text(f, changes ? ", \"runtime\": true, \"help\": \"" : ", \"runtime\": false, \"help\": \"");
   format_text(writer(w), option_help(info));
   format_text(writer(w), "\"}");
 }

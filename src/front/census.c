@@ -217,7 +217,8 @@ static void census_of(heap_t *heap, hak_heap_stats_t *stats) {
     uint64_t slabs = load_relaxed(&heap->owner.slab_count[c]);
     stats->slabs += slabs;
     stats->slab_bytes += slabs * class_info[c].units * HAK_UNIT;
-    stats->cached += (uint64_t)bin_count(bin) * class_bytes(c);
+    uint64_t waiting = HAK_SECURE ? quarantine_waiting(heap, c) : 0;
+    stats->cached += (bin_count(bin) + waiting) * class_bytes(c);
     stats->refills += load_relaxed(&bin->refills);
     stats->flushes += load_relaxed(&bin->flushes);
     stats->refill_blocks += load_relaxed(&bin->refill_blocks);

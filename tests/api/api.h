@@ -71,6 +71,7 @@ extern struct api api;
   X(collect, size_t, (bool))                            \
   X(stats_get, bool, (hak_stats_t *))                   \
   X(stats_class, bool, (uint32_t, hak_class_stats_t *)) \
+  X(stats_heap, bool, (uint32_t, hak_heap_stats_t *))   \
   X(stats_text, bool, (int))                            \
   X(stats_json, bool, (int))                            \
   X(options_json, bool, (int))                          \

@@ -453,6 +453,18 @@ TEST(stats_of_classes) {
   hak.free_batch(many, 1000);
 }
 
+/* In the secure library with what waits in quarantine. */
+TEST(stats_of_heaps_sum_to_those_of_all) {
+  ONLY(FAMILY_HAK);
+  for (int i = 0; i < 1000; i++) many[i] = api.malloc((size_t)i * 20);
+  for (int i = 0; i < 1000; i++) api.free(many[i]);
+  uint64_t cached = 0, slabs = 0;
+  hak_heap_stats_t of_heap;
+  for (uint32_t i = 0; hak.stats_heap(i, &of_heap); i++) cached += of_heap.cached, slabs += of_heap.slabs;
+  CHECK(cached > 0);
+  if (quiet()) CHECK(cached == read_stats().cached && slabs == read_stats().slabs);
+}
+
 TEST(stats_of_a_class_that_does_not_exist_are_einval) {
   ONLY(FAMILY_HAK);
   hak_class_stats_t stats;
@@ -553,6 +565,8 @@ TEST(options_json_is_json_and_lists_what_can_be_got) {
     const char *end = strchr(at, '}');
     bool path = strstr(at, "\"type\": \"path\"") != NULL && strstr(at, "\"type\": \"path\"") < end;
     CHECK(hak.option_get(name, &value) != path);
+    const char *runtime = strstr(at, "\"runtime\": true");
+    CHECK((!path && hak.option_set(name, value)) == (runtime != NULL && runtime < end));
     paths += path;
   }
   CHECK(count > 10 && paths >= 1);
