@@ -58,10 +58,12 @@ def counted(target: str, seconds: float) -> Snapshot:
 
 
 def _why_nothing(process: int) -> str:
-    from hakmem import memory
+    from hakmem import groups, memory
 
     if memory.is_stopped(process):
         return "the process is stopped"
+    if groups.is_frozen(process):
+        return "the process is frozen, by its control group"
     return "the process allocated little, or none of its threads took a slow path, where it would see that it is armed"
 
 

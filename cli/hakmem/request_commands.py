@@ -36,10 +36,12 @@ def arm_command(seconds: float, process: int) -> None:
 
 
 def _why_not(process: int, seconds: float) -> str:
-    from hakmem import memory
+    from hakmem import groups, memory
 
     if memory.is_stopped(process):
         return "is stopped, and does nothing until it continues"
+    if groups.is_frozen(process):
+        return "is frozen, by its control group, and does nothing until that is thawed"
     return (
         f"made no call to the allocator within {seconds:g} s that would see the request, and the keeper, which gives memory back, "
         "is not running in it or did not get to it"

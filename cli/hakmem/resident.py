@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from hakmem import elsewhere, outside_pinned
+from hakmem.groups import PROC, folders
 from hakmem.memory import Memory, Process, Unreadable, whole
 from hakmem.names import kernel_lines
 from hakmem.outside import Heap, Reader
@@ -37,7 +37,6 @@ _EXCESS = 0.25  # of the resident set; from here on an excess gets a verdict
 _ASKED_MOST = 2**32 - 1  # what a record says of this and of more bytes
 _SAMPLES = 10  # the least number of samples of a class to estimate the bytes requested
 _ZEROS_READ = 4096  # pages
-_PROC = Path("/proc")
 _NEAR_SHARE, _NEAR_MOST = 4, 2 << 30  # of a limit, and bytes: nearer, the library gives back idle memory (docs/containers.md)
 _LIMITS_MOST = 1 << 60  # version 1 expresses no limit by a number above this
 _COUNTED = "of what was counted while it was armed"
@@ -347,29 +346,11 @@ def _group(folder: Path, unified: bool) -> Group:
     return Group(total, cache, limit)
 
 
-def _folders(process: int, proc: Path) -> Iterator[tuple[Path, Path, bool]]:
-    """The folders of the process's groups: the innermost, the outermost that is visible here, and whether they are of version 2. The
-    mount's root may itself be a group, as in a container without a cgroup namespace, where paths are the machine's."""
-    paths = [line.split(":", 2)[1:] for line in kernel_lines(proc / str(process) / "cgroup")]
-    for line in kernel_lines(proc / "self/mountinfo"):
-        mount, _, kind = line.partition(" - ")
-        root, point = mount.split()[3:5]
-        name, *_, options = kind.split()
-        unified = name == "cgroup2"
-        if not unified and (name != "cgroup" or "memory" not in options.split(",")):
-            continue
-        for controllers, path in paths:
-            is_its = not controllers if unified else "memory" in controllers.split(",")
-            within = Path(path).parts[len(Path(root).parts) :]
-            if is_its and Path(root) in (Path(path), *Path(path).parents) and ".." not in within:
-                yield Path(point, *within), Path(point), unified
-
-
-def control_group(process: int, proc: Path = _PROC) -> Group:
+def control_group(process: int, proc: Path = PROC) -> Group:
     """The innermost of the process's groups that is near its limit, or else the innermost one."""
     found = []
     with contextlib.suppress(OSError, ValueError, IndexError):
-        for folder, outermost, unified in _folders(process, proc):
+        for folder, outermost, unified in folders(process, "memory", proc):
             while True:
                 with contextlib.suppress(OSError, ValueError, IndexError):
                     group = _group(folder, unified)
