@@ -295,6 +295,13 @@ static bool is_one_mapping(void *start, size_t bytes) {
   return syscall_6(SYS_mremap, (long)start, (long)bytes, (long)length, 0, 0, 0) != -EFAULT;
 }
 
+/* After a failure: the kernel may have unmapped the range before it failed.  Returns whether it had; then the range is mapped again. */
+static bool is_remapped(void *start, size_t bytes) {
+  if (mapped_error(start, bytes) != -ENOMEM) return false;
+  if (os_map_at(start, bytes) == OS_NOMEM) os_broken("mmap");
+  return true;
+}
+
 bool os_move(void *from, void *to, size_t bytes) {
   static _Atomic bool unable;
   static _Atomic uint32_t verdict;
@@ -308,28 +315,23 @@ bool os_move(void *from, void *to, size_t bytes) {
   if (error == 0) return true;
   /* A filter was installed later.  Other errors, such as too many mappings, concern only this move. */
   if (error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL) store_relaxed(&unable, true);
-  /* The kernel may have unmapped the target before it failed. */
-  if (mapped_error(to, bytes) != -ENOMEM) return false;
-  if (os_map_at(to, bytes) == OS_NOMEM) os_broken("mremap");
-  os_huge(to, bytes, false);
+  if (is_remapped(to, bytes)) os_huge(to, bytes, false);
   return false;
 }
 
 bool os_renew(void *start, size_t bytes) {
   if (os_is_hooked()) return false;
   long got = os_mmap(start, bytes, PROT_READ | PROT_WRITE, PLAIN_FLAGS | MAP_FIXED);
-  if (syscall_failed(got)) return false;
+  if (syscall_failed(got) && !is_remapped(start, bytes)) return false;
   os_huge(start, bytes, false);
   return true;
 }
 
 HAK_COLD void os_dump(void *start, size_t bytes) { (void)syscall_3(SYS_madvise, (long)start, (long)bytes, MADV_DODUMP); }
 
-/* Makes pages accessible; pages that already are keep their content. */
-static bool os_commit(void *start, size_t bytes) {
+static bool os_mprotect(const void *start, size_t bytes, int protection) {
   add_relaxed(&os_counts.mprotect, 1);
-  long result = syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_READ | PROT_WRITE);
-  return result == 0;
+  return syscall_3(SYS_mprotect, (long)start, (long)bytes, protection) == 0;
 }
 
 /* Whether any guard was made by protection, and whether any was made of the light kind. */
@@ -371,8 +373,7 @@ HAK_COLD os_guard_t os_guard(void *start, size_t bytes, bool may_split) {
   pages_clear(start, bytes);
   if (!may_split) return OS_OPEN;
   store_relaxed(&guards_protect, true);
-  add_relaxed(&os_counts.mprotect, 1);
-  return syscall_3(SYS_mprotect, (long)start, (long)bytes, PROT_NONE) == 0 ? OS_SPLIT : OS_OPEN;
+  return os_mprotect(start, bytes, PROT_NONE) ? OS_SPLIT : OS_OPEN;
 }
 
 /* A range that was protected may contain light guards, so both kinds are removed, unless one of them cannot be there. */
@@ -380,12 +381,11 @@ HAK_COLD bool os_unguard(void *start, size_t bytes) {
   bool removed = os_madvise(start, bytes, MADV_GUARD_REMOVE);
   if (!removed && load_relaxed(&guards_light)) return os_renew(start, bytes); /* a filter was installed later */
   if (removed && bytes <= GUARD_LIGHT && !load_relaxed(&guards_protect)) return true;
-  return os_commit(start, bytes);
+  return os_mprotect(start, bytes, PROT_READ | PROT_WRITE);
 }
 
 HAK_COLD bool os_seal(const void *start, size_t bytes, bool sealed) {
-  add_relaxed(&os_counts.mprotect, 1);
-  return syscall_3(SYS_mprotect, (long)start, (long)bytes, sealed ? PROT_READ : PROT_READ | PROT_WRITE) == 0;
+  return os_mprotect(start, bytes, sealed ? PROT_READ : PROT_READ | PROT_WRITE);
 }
 
 HAK_COLD size_t os_resident(void *start, size_t pages) {

@@ -426,6 +426,22 @@ TEST(locked_pages_do_not_move) {
   CHECK(os_move(from, to, bytes));
 }
 
+/* Some kernels unmap the old range before they find that there is no memory for the new mapping. */
+TEST(what_a_failed_renewal_has_unmapped_is_mapped_again) {
+  size_t page = os_page_size(), bytes = some * page;
+  char *start = os_map(bytes);
+  REQUIRE(start != NULL);
+  memset(start, 1, bytes);
+  refuse_argument(SYS_mmap, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, ENOMEM);
+  KEEPS_ERRNO(CHECK(!os_renew(start, bytes)));
+  CHECK(start[0] == 1 && start[bytes - 1] == 1);
+  REQUIRE(munmap(start, bytes) == 0);
+  KEEPS_ERRNO(CHECK(os_renew(start, bytes)));
+  CHECK(unit_is_zero(start, bytes));
+  memset(start, 1, bytes);
+  CHECK(os_unmap(start, bytes));
+}
+
 TEST(what_is_renewed_is_kept_from_huge_pages) {
   if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0) check_skip("the kernel has no huge pages");
   size_t bytes = (size_t)4 << 20, page = os_page_size();
