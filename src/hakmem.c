@@ -38,6 +38,7 @@
 
 #include "space/room.c"
 #include "space/region.c"
+#include "space/torn.c"
 #include "space/ledger.c"
 #include "space/split.c"
 #include "space/huge.c"

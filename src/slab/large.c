@@ -9,6 +9,7 @@
 #include "space/move.h"
 #include "space/purge.h"
 #include "space/span.h"
+#include "space/torn.h"
 #include "slab/large_secure.h"
 #include "slab/sample.h"
 
@@ -106,6 +107,11 @@ void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
     /* Long runs of free units, and runs that are not fresh, come before what is kept: it goes back where the space may have no such run. */
     bool first = (units > KEPT_LONGEST && use != SPAN_ZEROED) || ledger_idle_units() < units;
     if (first && kept->bound != 0) (void)kept_release(kept);
+    return NULL;
+  }
+  if (torn() && !torn_mend(region_address(unit), units * HAK_UNIT)) {
+    units_leave(unit, units);
+    span_free(unit, units);
     return NULL;
   }
   unit_at(unit)->zeroed = use == SPAN_ZEROED;

@@ -8,6 +8,7 @@
 #include "space/ledger.h"
 #include "space/move.h"
 #include "space/purge.h"
+#include "space/torn.h"
 
 /* How often a search is repeated while memory is out of sight: no purge takes five seconds.  Purges by threads that free may follow one
  * another without end.  If only such later ones are under way, and they hide fewer units than the span needs, what they hide can only join
@@ -260,6 +261,13 @@ static HAK_COLD bool units_refused(uint32_t start, uint32_t units) {
   return true;
 }
 
+/* In a torn process: whether what a fork has left out of the claimed units cannot be mapped.  If so, sets the units free. */
+static HAK_COLD bool units_missing(uint32_t start, uint32_t units) {
+  if (torn_mend(region_address(start), units * HAK_UNIT)) return false;
+  units_release(start, units);
+  return true;
+}
+
 static uint32_t find_and_claim(const wanted_t *wanted) {
   if (wanted->units <= SMALL_SPAN && wanted->align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
     uint32_t start = wanted->use == SPAN_GROWN ? find_at_home(wanted) : SPAN_NONE;
@@ -327,6 +335,7 @@ static uint32_t span_take(wanted_t *wanted, bool *zero) {
     uint32_t start = units <= frontier ? find_and_claim(wanted) : SPAN_NONE;
     bool refused = start != SPAN_NONE && HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units);
     if (start != SPAN_NONE && !refused) {
+      if (torn() && units_missing(start, units)) return SPAN_NONE;
       memcheck_open(region_address(start), units * HAK_UNIT);
       *zero = units_mark_dirty(start, units, wanted->use);
       return start;
@@ -367,6 +376,7 @@ bool span_claim(uint32_t start, uint32_t units) {
     add_relaxed(&pressure.refused, 1);
     return false;
   }
+  if (torn() && units_missing(start, units)) return false;
   (void)units_mark_dirty(start, units, SPAN_PLAIN);
   return true;
 }

@@ -2,6 +2,7 @@
 #include "slab/kept.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include "fake_os.h"
 #include "front/block.h"
@@ -18,6 +19,7 @@
 #include "kit/request.h"
 #include "space.h"
 #include "space/ledger.h"
+#include "space/torn.h"
 #include "slab/large.h"
 #include "unit.h"
 
@@ -333,4 +335,66 @@ TEST(a_fork_loses_no_span_that_was_on_its_way) {
   (void)check_sums();
   give(held[3]);
   CHECK(take(LARGE) == held[3]);
+}
+
+/* ---- a fork's child that lacks pages ---- */
+
+/* As if the kernel had left these pages out. */
+static void lose(char *start, size_t bytes) {
+  REQUIRE(munmap(start, bytes) == 0);
+  torn_after_fork();
+  CHECK(torn());
+}
+
+static size_t last_page(void) { return HAK_UNIT - os_page_size(); }
+
+TEST(what_a_fork_left_out_is_mapped_when_it_is_handed_out) {
+  start_kept();
+  torn_after_fork();
+  CHECK(!torn());
+  char *one = held[0], *two = take(3 * HAK_UNIT);
+  memset(one, 1, HAK_UNIT);
+  memset(two, 2, 3 * HAK_UNIT);
+  lose(one + last_page(), os_page_size());
+  lose(two + HAK_UNIT, HAK_UNIT);
+  CHECK(!torn_has(one + last_page(), 1) && torn_has(one, last_page()) && !torn_has(one, last_page() + 1));
+  give(one);
+  CHECK(!torn_has(one, HAK_UNIT)); /* it is kept as it is */
+  CHECK(take(LARGE) == one && torn_has(one, HAK_UNIT));
+  CHECK(one[0] == 1 && one[last_page() - 1] == 1 && unit_is_zero(one + last_page(), os_page_size()));
+  give(two);
+  CHECK(kept_release(mine()));
+  char *again = take(3 * HAK_UNIT);
+  REQUIRE(again == two && torn_has(two, 3 * HAK_UNIT));
+  memset(two, 3, 3 * HAK_UNIT);
+  give(one);
+  lose(one, HAK_UNIT);
+  CHECK((one = block_alloc_zeroed(LARGE)) != NULL && unit_is_zero(one, LARGE));
+}
+
+TEST(what_grows_in_place_is_mapped) {
+  start_kept();
+  char *one = take(2 * HAK_UNIT), *two = take(2 * HAK_UNIT);
+  REQUIRE(two == one + 2 * HAK_UNIT);
+  give(two);
+  CHECK(kept_release(mine()));
+  lose(two, 2 * HAK_UNIT);
+  CHECK(large_resize(unit_head((uint32_t)region_unit(one)), 4 * HAK_UNIT));
+  memset(one, 1, 4 * HAK_UNIT);
+}
+
+TEST(what_cannot_be_mapped_is_not_handed_out) {
+  start_kept();
+  char *one = held[0];
+  give(one);
+  lose(one, HAK_UNIT);
+  uint64_t used = ledger_used_units();
+  fake_os_fail(1u << FAKE_MAP_AT, 1, UINT64_MAX);
+  CHECK(take(LARGE) == NULL);
+  CHECK_EQ(kept_units(mine()), 0);
+  CHECK(unit_is_free((uint32_t)region_unit(one)) && ledger_used_units() < used);
+  fake_os_fail_none();
+  CHECK(take(LARGE) == one);
+  memset(one, 1, LARGE);
+  (void)check_sums();
 }

@@ -1,0 +1,29 @@
+/* torn.h - pages that a fork's child lacks.
+ *
+ * A program may advise the kernel to leave pages of its blocks out of its children (MADV_DONTFORK), as libraries do for memory that devices
+ * write to.  In a child they are not mapped.  A block that has such holes stays as it is while it is live, but memory that is handed out,
+ * guarded or cleared must be mapped.
+ *
+ * The repair of a child asks the kernel once whether all of the heap is mapped.  If not, the process and its children count as torn: there
+ * each span that is handed out is checked, and what is missing is mapped.  Other processes make no call for this. */
+#ifndef SPACE_TORN_H
+#define SPACE_TORN_H
+
+#include "space/region.h"
+
+/* Whether pages of blocks may be missing. */
+extern _Atomic bool torn_flag;
+HAK_INLINE bool torn(void) { return HAK_UNLIKELY(load_relaxed(&torn_flag)); }
+
+/* In a fork's child, before anything is handed out there. */
+void torn_after_fork(void);
+/* The same where glibc's malloc would make no system call.  In a process under a filter of its own, it only takes for granted that pages
+ * are missing, until torn_after_fork. */
+void torn_expect(void);
+
+/* Any bytes of the region: the pages on which they lie.  torn_has: whether all are mapped.  torn_mend maps those that are not, which are
+ * then zero; the others keep their content.  False: the kernel refuses. */
+HAK_CHECKED bool torn_has(const void *start, size_t bytes);
+HAK_CHECKED bool torn_mend(void *start, size_t bytes);
+
+#endif
