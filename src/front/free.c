@@ -78,10 +78,11 @@ static bool free_inspected(void *block, size_t size, const char *function) {
   block_info_t info = block_inspect(block);
   if (HAK_UNLIKELY(info.state != BLOCK_LIVE)) block_fault(&info, block, function);
   if (HAK_UNLIKELY(size > info.size)) block_fault_size(&info, block, function, "block is smaller");
-  if (HAK_UNLIKELY(HAK_SECURE && size != 0 && size != info.size)) {
-    block_fault_size(&info, block, function, "block is larger");
-  }
   unsigned kind = load_relaxed(&info.span->kind);
+  if (HAK_UNLIKELY(HAK_SECURE && size != 0 && size != info.size)) {
+    bool known = kind != UNIT_SLAB || secure_knows_size(block, load_relaxed(&info.span->size_class));
+    if (known) block_fault_size(&info, block, function, "block is larger");
+  }
   if (HAK_UNLIKELY(free_of_kind[kind] == NULL)) fault_not_live(block, function); /* another thread was faster just now */
   return free_of_kind[kind](info.span, block, function);
 }

@@ -6,10 +6,12 @@
 #include "os/os.h"
 #include "kit/fault.h"
 #include "kit/secret.h"
+#include "space/torn.h"
 #include "slab/large.h"
 #include "slab/large_secure.h"
 #include "front/heaps.h"
 #include "front/quarantine.h"
+#include "front/repair.h"
 #include "front/supply.h"
 #include "front/thread.h"
 
@@ -60,6 +62,29 @@ HAK_INLINE bool is_whole(void *block, uint32_t size, size_t asked, uint64_t cana
   return behind == want;
 }
 
+/* Whether the canary, or the mark if that is on another page, may have been on a page that a fork's child did not get, or got wiped: such a
+ * page is zero. */
+static HAK_COLD bool is_gone(void *block, uint32_t size) {
+  uintptr_t place = (uintptr_t)canary_place(block, size), page = os_page_size();
+  if (*canary_place(block, size) == 0) return true;
+  size_t asked = asked_of(block, size, canary_of(block));
+  if (asked == SIZE_MAX || ((uintptr_t)block + asked) / page == place / page) return false;
+  return ((const char *)block)[asked] == 0;
+}
+
+/* In a torn process, for a block that is freed: maps what is missing of it.  False: there is nothing to check. */
+static HAK_NOINLINE HAK_COLD bool mend(void *block, uint32_t size) { return torn_mend(block, size) && !is_gone(block, size); }
+
+/* In a torn process the size is lost with the canary. */
+static HAK_NOINLINE HAK_COLD bool size_is_lost(void *block, uint32_t size) {
+  uint64_t *place = canary_place(block, size);
+  return !torn_has(place, sizeof *place) || *place == 0;
+}
+
+bool secure_knows_size(const void *block, unsigned size_class) {
+  return !torn() || size_class == CLASS_ZERO || !size_is_lost((void *)(uintptr_t)block, class_info[size_class].size);
+}
+
 static _Noreturn HAK_COLD void overflown(const char *function, void *block, uint32_t size) {
   fault_abort("overflow", function, block, "bytes behind the block were overwritten", size);
 }
@@ -68,6 +93,7 @@ size_t secure_size(const void *block, unsigned size_class, const char *function)
   if (HAK_UNLIKELY(size_class == CLASS_ZERO)) return 0;
   void *start = (void *)(uintptr_t)block;
   uint32_t size = class_info[size_class].size;
+  if (torn() && size_is_lost(start, size)) return size - CLASS_CANARY;
   size_t asked = asked_of(start, size, canary_of(block));
   if (HAK_LIKELY(asked != SIZE_MAX)) return asked;
   if (function != NULL) overflown(function, start, size);
@@ -150,7 +176,8 @@ bool secure_wipe(void *block, unsigned size_class) {
   if (HAK_UNLIKELY(size_class == CLASS_ZERO)) return true;
   uint32_t size = class_info[size_class].size;
   uint64_t canary = canary_of(block);
-  if (HAK_UNLIKELY(!is_whole(block, size, asked_of(block, size, canary), canary))) return false;
+  bool known = !torn() || mend(block, size);
+  if (HAK_UNLIKELY(known && !is_whole(block, size, asked_of(block, size, canary), canary))) return false;
   memset(block, 0, size);
   __asm__ volatile("" : : "r"(block) : "memory"); /* not a dead store */
   return true;
@@ -196,21 +223,22 @@ void *secure_alloc(heap_t *heap, unsigned size_class, size_t size) {
 #define CHECKED_MOST ((uint32_t)1 << 20)
 
 /* A block that is not live is zero, or is about to become live or to be cleared. */
-static void check_block(void *block, uint32_t size, bool dirty_when_free) {
+static void check_block(void *block, uint32_t size, bool dirty_when_free, bool child) {
   uint64_t canary = canary_of(block);
   size_t asked = asked_of(block, size, canary);
   if (region_is_live(block)) {
-    if (!is_whole(block, size, asked, canary)) overflown("exit", block, size);
+    if (!is_whole(block, size, asked, canary) && !(child && is_gone(block, size))) overflown("exit", block, size);
   } else if (!dirty_when_free && *canary_place(block, size) != 0 && asked == SIZE_MAX) {
     fault_abort("use after free", "exit", block, "a free block was written to", size);
   }
 }
 
-static uint32_t check_slab(const unit_t *slab) {
+static uint32_t check_slab(const unit_t *slab, bool child) {
   const class_info_t *info = slab_class(slab);
   if (load_relaxed(&slab->size_class) == CLASS_ZERO) return 0;
   char *start = region_address(unit_number(slab));
-  for (uint32_t i = 0; i < info->blocks; i++) check_block(start + (size_t)i * info->size, info->size, slab->dirty_when_free);
+  if (torn() && !torn_has(start, info->units * HAK_UNIT)) return 0;
+  for (uint32_t i = 0; i < info->blocks; i++) check_block(start + (size_t)i * info->size, info->size, slab->dirty_when_free, child);
   return info->blocks;
 }
 
@@ -218,6 +246,7 @@ static void check_waiting(const heap_t *heap, unsigned c) {
   uint32_t size = class_info[c].size;
   uint32_t place = 0;
   for (void *block = quarantine_next(heap, c, &place); block != NULL; block = quarantine_next(heap, c, &place)) {
+    if (torn() && !torn_has(block, size)) continue;
     if (is_zero(block, size) && *canary_place(block, size) == 0) continue;
     fault_abort("use after free", "exit", block, "a free block was written to", size);
   }
@@ -232,13 +261,16 @@ static bool is_alone(void) {
 
 void secure_check(void) {
   if (thread_inside != 0 || !is_alone()) return;
+  bool forked = os_forked(), child = forked || repair_was_made();
+  if (forked) torn_expect();
+  if (torn() && load_relaxed(&os_filters) != 0) return; /* what is missing cannot be found out */
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     for (unsigned c = 0; c < CLASS_ZERO; c++) check_waiting(heap, c);
   }
   uint32_t checked = 0;
   for (uint32_t unit = 0; unit < load_relaxed(&region.units) && checked < CHECKED_MOST; unit++) {
     unit_t *slab = unit_at(unit);
-    if (load_relaxed(&slab->kind) == UNIT_SLAB) checked += check_slab(slab);
+    if (load_relaxed(&slab->kind) == UNIT_SLAB) checked += check_slab(slab, child);
     if (load_relaxed(&slab->kind) != UNIT_LARGE || large_is_whole(slab)) continue;
     fault_abort("overflow", "exit", region_address(unit), "bytes behind the block were overwritten", FAULT_LARGE);
   }

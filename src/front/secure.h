@@ -20,12 +20,15 @@ HAK_CHECKED void *secure_pop(heap_t *heap, bin_t *bin, size_t size);
 HAK_CHECKED bool secure_claim_live(const void *block);
 /* Makes a block live that was in no bin; by any thread that alone holds it. */
 HAK_CHECKED void *secure_open(void *block, unsigned size_class, size_t size);
-/* Clears a block that was live. Returns false, and does nothing, if bytes behind it were overwritten. */
+/* Clears a block that was live. Returns false, and does nothing, if bytes behind it were overwritten. Pages that a fork's child lacks are
+ * mapped. */
 HAK_CHECKED bool secure_wipe(void *block, unsigned size_class);
 /* The same, but overwritten bytes end the process. */
 void secure_clear(void *block, unsigned size_class, const char *function);
 /* The requested size of a live block. If bytes behind the block were overwritten, ends the process, unless `function` is NULL. */
 HAK_CHECKED size_t secure_size(const void *block, unsigned size_class, const char *function);
+/* False in a fork's child that lacks the page which records the requested size of a live block. */
+HAK_CHECKED bool secure_knows_size(const void *block, unsigned size_class);
 /* Changes the requested size of a live block in place, within its class. */
 void secure_resize(void *block, unsigned size_class, size_t asked, const char *function);
 /* At the process's end, if it has one thread: checks blocks that were never freed, and blocks that were freed and not used again. */

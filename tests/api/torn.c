@@ -139,3 +139,82 @@ TEST(child_of_a_child_frees_what_both_lack) {
   undo(&advised, MADV_DOFORK);
   undo(&second, MADV_DOFORK);
 }
+
+/* Blocks that share pages with the advised ones are lost or wiped too.  The secure library checks blocks when the child exits. */
+static void exit_with(int advice, int undone) {
+  static const struct {
+    size_t align, size;
+  } of[] = {{1, 24}, {1, 300}, {1, 1000}, {4096, 4096}, {4096, 20000}, {4096, 57345}, {4096, 100000}, {4096, 3000001}};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    void *others[20];
+    for (int k = 0; k < 20; k++) others[k] = api.malloc(of[i].size);
+    advised_t advised = advise_new(of[i].align, of[i].size, 0, of[i].size, advice);
+    for (int k = 0; k < 20; k += 2) api.free(others[k]);
+    pid_t child = fork();
+    if (child == 0) exit(3);
+    CHECK_EQ(status_of(child), 3 << 8);
+    undo(&advised, undone);
+    for (int k = 1; k < 20; k += 2) api.free(others[k]);
+  }
+}
+
+TEST(child_that_lacks_pages_exits) { exit_with(MADV_DONTFORK, MADV_DOFORK); }
+
+TEST(child_whose_pages_are_wiped_exits) {
+  char *probe = api.aligned_alloc(4096, 4096);
+  bool known = madvise(probe, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) == 0;
+  (void)madvise(probe, (size_t)sysconf(_SC_PAGESIZE), MADV_KEEPONFORK);
+  api.free(probe);
+  if (!known) check_skip("the kernel wipes no pages");
+  exit_with(MADV_WIPEONFORK, MADV_KEEPONFORK);
+}
+
+/* The secure library clears a block when it is freed, and checks what lies behind it. */
+TEST(child_of_the_secure_library_frees_small_blocks_that_it_lacks) {
+  if (!is_secure()) check_skip("elsewhere a freed block is not touched, and used again with its holes");
+  static const struct {
+    size_t align, size;
+  } of[] = {{1, 24}, {1, 1000}, {4096, 4096}, {4096, 20000}, {4096, 57345}};
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    void *others[20];
+    for (int k = 0; k < 20; k++) others[k] = api.malloc(of[i].size);
+    advised_t advised = advise_new(of[i].align, of[i].size, 0, of[i].size, MADV_DONTFORK);
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      if (i % 2 == 0) api.free(advised.block);
+      else api.free_sized != NULL ? api.free_sized(advised.block, advised.size) : api.free(advised.block);
+      for (int k = 0; k < 20; k++) api.free(others[k]);
+      use_blocks(of[i].size);
+      exit(check_failures() != 0);
+    }
+    CHECK_EQ(status_of(child), 0);
+    undo(&advised, MADV_DOFORK);
+    for (int k = 0; k < 20; k++) api.free(others[k]);
+  }
+}
+
+/* Frees an overflown block, or leaves it to the check at exit. */
+static void overflow(bool freed) {
+  char *block = api.malloc(100);
+  (void)fclose(stderr); /* what follows would be taken for a fault */
+  memset(block, 1, 101);
+  if (freed) api.free(block);
+  exit(3);
+}
+
+TEST(child_of_the_secure_library_is_ended_for_an_overflow) {
+  if (!is_secure()) check_skip("the other library does not check what lies behind a block");
+  advised_t advised = advise_new(4096, 100000, 0, 100000, MADV_DONTFORK);
+  for (int kind = 0; kind < 4; kind++) {
+    bool lacks = kind >= 2, freed = kind % 2 != 0;
+    if (!freed && strcmp(check_context(), "alone") != 0) continue; /* only a process with one thread checks at exit */
+    if (!lacks) CHECK_EQ(madvise(advised.start, advised.bytes, MADV_DOFORK), 0);
+    pid_t child = fork();
+    if (child == 0) overflow(freed);
+    int status = status_of(child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    CHECK_EQ(madvise(advised.start, advised.bytes, MADV_DONTFORK), 0);
+  }
+  undo(&advised, MADV_DOFORK);
+}
