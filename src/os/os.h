@@ -184,6 +184,11 @@ HAK_CHECKED bool os_barrier(void);
 /* os_forked returns whether this process was forked since os_fork_watch or os_fork_seen:
  * the kernel wipes a page in a child, however the child was made.  On kernels that
  * cannot, os_fork_note, called by a fork handler, marks the child. */
+typedef struct os_fork {
+  HAK_ALIGNED(16) _Atomic uintptr_t *_Atomic page;
+  _Atomic bool torn; /* space/torn.h's: it is read where the page is, so it lies on the same cache line */
+} os_fork_t;
+extern os_fork_t os_fork;
 void os_fork_watch(void);
 bool os_forked(void);
 void os_fork_note(void);

@@ -1,8 +1,5 @@
 #include "space/torn.h"
 
-#include "os/os.h"
-
-_Atomic bool torn_flag;
 static _Atomic bool expected; /* nobody has looked yet */
 
 /* A filter may refuse the call by which mapped pages are known: then nothing counts as missing. */
@@ -29,7 +26,7 @@ static HAK_COLD bool all_is_mapped(void) {
 /* A child of a torn process stays torn: in the secure library a page that was mapped again has lost its canaries for good. */
 HAK_COLD void torn_after_fork(void) {
   if (region.base == 0 || (torn() && !load_relaxed(&expected))) return;
-  store_relaxed(&torn_flag, !all_is_mapped() && can_tell());
+  store_relaxed(&os_fork.torn, !all_is_mapped() && can_tell());
   store_relaxed(&expected, false);
 }
 
@@ -38,7 +35,7 @@ HAK_COLD void torn_expect(void) {
     torn_after_fork();
   } else if (region.base != 0 && !torn()) {
     store_relaxed(&expected, true);
-    store_relaxed(&torn_flag, true);
+    store_relaxed(&os_fork.torn, true);
   }
 }
 

@@ -9,11 +9,11 @@
 #ifndef SPACE_TORN_H
 #define SPACE_TORN_H
 
+#include "os/os.h"
 #include "space/region.h"
 
 /* Whether pages of blocks may be missing. */
-extern _Atomic bool torn_flag;
-HAK_INLINE bool torn(void) { return HAK_UNLIKELY(load_relaxed(&torn_flag)); }
+HAK_INLINE bool torn(void) { return HAK_UNLIKELY(load_relaxed(&os_fork.torn)); }
 
 /* In a fork's child, before anything is handed out there. */
 void torn_after_fork(void);

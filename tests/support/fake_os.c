@@ -18,6 +18,7 @@
 #define SPOILT_ERRNO EXDEV /* no call below sets it */
 
 os_counts_t os_counts;
+os_fork_t os_fork;
 
 typedef struct placed {
   uintptr_t start, end;
@@ -532,7 +533,7 @@ long os_read_file(const char *path, char *buffer, size_t size) {
 }
 
 /* The test decides what is a fork. */
-static _Atomic uintptr_t fake_fork = 1; /* as fork_page in os_linux.c */
+static _Atomic uintptr_t fake_fork = 1; /* as os_fork.page in os_linux.c */
 void os_fork_watch(void) {}
 bool os_forked(void) { return load_acquire(&fake_fork) != 1; }
 bool os_fork_is_claimed(void) { return load_acquire(&fake_fork) != 0; }
