@@ -469,7 +469,6 @@ void malloc_stats(void) HAK_ALIAS(hak_malloc_stats);
 int mallopt(int parameter, int value) HAK_ALIAS(hak_mallopt);
 
 #if defined(__GLIBC__)
-
 /* The fields of mallinfo are ints: a larger figure stops at INT_MAX, where glibc's wraps around. */
 static int to_int(size_t value) { return value > INT32_MAX ? INT32_MAX : (int)value; }
 
