@@ -21,16 +21,41 @@ size_t large_good_size(size_t size) {
   return !HAK_SECURE && size <= SMALL_MAX ? class_usable(class_for(size)) : bits_round_up(size, os_page_size());
 }
 
-/* Whether pages from the kernel are cheaper than clearing so many bytes. */
+/* --- zeroed blocks ------------------------------------------------------------------------ */
+
+/* Pages from the kernel are cheaper than clearing a block only where the program writes to few of them.  How many that were shows in what
+ * it takes to give them back: a resident page takes 150 to 250 ns of the thread's time, so this is a third to a half of them.  (mincore
+ * would tell as well, but a filter of the program's may end the process for that call.)  After a block that was written to more densely, so
+ * many others are taken to be alike. */
+#define DENSE_NS_PER_PAGE 80
+#define DENSE_LEAST ((size_t)16 << 20) /* zero_kb's default; where it is less, less memory is wanted, whatever it takes */
+#define DENSE_TRUST 32
+static _Atomic uint32_t dense_ahead; /* 0: the last one was not; 1: it was, and the next one will show whether it is so still */
+
+/* Whether a zeroed block of so many bytes is large enough for the kernel's pages. */
 static bool zeroed_by_kernel(size_t bytes) {
   int64_t kb = option_get(OPTION_zero_kb);
   return kb != 0 && bytes >> 10 >= (size_t)kb;
 }
 
+/* Gives back the pages of a zeroed block that is being freed, unless such blocks are densely used. */
+static void zeroed_end(uint32_t unit, uint32_t units) {
+  bool learns = units * HAK_UNIT >= DENSE_LEAST;
+  uint32_t ahead = learns ? load_relaxed(&dense_ahead) : 0;
+  if (ahead > 1) {
+    store_relaxed(&dense_ahead, ahead - 1);
+    return;
+  }
+  uint64_t start = learns ? os_thread_ns() : 0, dear = units * HAK_UNIT / os_page_size() * DENSE_NS_PER_PAGE;
+  if (!purge_span_to_free(unit, units) || !learns) return;
+  store_relaxed(&dense_ahead, os_thread_ns() - start >= dear ? DENSE_TRUST + 1 : 0u);
+}
+
 /* In the secure library what lies behind the block's last page is inaccessible, and would not stay so if its unit were mapped anew. */
 static void large_clear(uint32_t unit, size_t bytes) {
   uint32_t units = HAK_SECURE ? (uint32_t)(bytes >> HAK_UNIT_SHIFT) : units_of(bytes);
-  size_t purged = zeroed_by_kernel(bytes) && purge_span(unit, units) ? units * HAK_UNIT : 0;
+  bool sparse = zeroed_by_kernel(bytes) && (bytes < DENSE_LEAST || load_relaxed(&dense_ahead) == 0);
+  size_t purged = sparse && purge_span(unit, units) ? units * HAK_UNIT : 0;
   if (purged < bytes) memset((char *)region_address(unit) + purged, 0, bytes - purged);
 }
 
@@ -132,13 +157,13 @@ void large_free(unit_t *first) {
     return;
   }
   sample_close_large(unit);
-  /* The next calloc would give these pages back in any case: so they need not wait for it. */
+  /* The next calloc would give these pages back: so they need not wait for it. */
   bool fresh = first->zeroed && zeroed_by_kernel(load_relaxed(&first->bytes)) && option_get(OPTION_decay_ms) >= 0;
   units_leave(unit, units); /* first: what follows may wait for the kernel, and a fork's child would do it all again */
   add_relaxed(&large_free_count, 1);
   units_unadvise(first, units);
   huge_learn(unit, units);
-  if (fresh) (void)purge_span_to_free(unit, units);
+  if (fresh) zeroed_end(unit, units);
   span_free(unit, units);
 }
 

@@ -111,6 +111,7 @@ void fake_os_set_prices(uint64_t unit, uint64_t huge) {
   store_relaxed(&fake.huge_price, huge);
   add_relaxed(&fake.thread_ns, 1);
 }
+void fake_os_spend(uint64_t ns) { add_relaxed(&fake.thread_ns, ns); }
 uint64_t fake_os_made(bool huge) { return load_relaxed(huge ? &fake.made_huge : &fake.made_small); }
 
 void fake_os_set_file(const char *path, const char *text) {

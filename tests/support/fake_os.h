@@ -83,6 +83,8 @@ size_t fake_os_looked_at(void);
 /* The price of bringing in a unit's pages, and of a page where os_huge has requested huge pages, in ns of os_thread_ns. Only from then
  * on does os_thread_ns report the time. */
 void fake_os_set_prices(uint64_t unit, uint64_t huge);
+/* Adds to the time of os_thread_ns: what a call takes, while it is made (fake_os_during). */
+void fake_os_spend(uint64_t ns);
 /* Bytes for which os_huge was called so far, with this argument. */
 uint64_t fake_os_made(bool huge);
 

@@ -609,6 +609,43 @@ TEST(a_large_block_of_callocs_goes_back_at_once) {
   CHECK_EQ(purges(), 5);
 }
 
+enum { CALLOCED = (32 << 20) + (int)HAK_UNIT, CALLOCED_PAGES = CALLOCED / 4096 };
+static void spend_on_most_pages(void *start) {
+  (void)start;
+  fake_os_spend(CALLOCED_PAGES * (uint64_t)100);
+}
+static void spend_on_few_pages(void *start) {
+  (void)start;
+  fake_os_spend(CALLOCED_PAGES * (uint64_t)50);
+}
+
+/* Otherwise each of their pages would be faulted in again for each block. */
+TEST(large_blocks_of_callocs_that_are_written_all_over_are_cleared) {
+  start_slabs(UINT64_MAX);
+  CHECK(option_set(OPTION_decay_ms, 1000));
+  fake_os_during(FAKE_PURGE, spend_on_most_pages);
+  large_round(CALLOCED, SPAN_ZEROED);
+  CHECK_EQ(purges(), 1);
+  for (int i = 0; i < 32; i++) large_round(CALLOCED, SPAN_ZEROED);
+  CHECK_EQ(purges(), 1);
+  large_round(CALLOCED, SPAN_ZEROED); /* once in a while it is found out anew */
+  CHECK_EQ(purges(), 2);
+  fake_os_during(FAKE_PURGE, spend_on_few_pages);
+  for (int i = 0; i < 33; i++) large_round(CALLOCED, SPAN_ZEROED);
+  CHECK_EQ(purges(), 3);
+  for (uint64_t i = 1; i <= 3; i++) {
+    large_round(CALLOCED, SPAN_ZEROED);
+    CHECK_EQ(purges(), 3 + i);
+  }
+  /* Not of sizes at which only an option gives pages back. */
+  CHECK(option_set(OPTION_zero_kb, 1024));
+  fake_os_during(FAKE_PURGE, spend_on_most_pages);
+  for (uint64_t i = 1; i <= 3; i++) {
+    large_round(CALLOCED / 8, SPAN_ZEROED);
+    CHECK_EQ(purges(), 6 + i);
+  }
+}
+
 /* Under a limit on addresses, gaps between the blocks are lost for more blocks of the same size. */
 TEST(large_blocks_lie_close_together) {
   enum { BLOCKS = 40 };
