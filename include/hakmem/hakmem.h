@@ -227,7 +227,7 @@ typedef struct hak_heap_stats {
 HAK_API bool hak_stats_get(hak_stats_t *stats);
 /* Fills *stats for one size class; returns false (EINVAL) for a class that does not exist. */
 HAK_API bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats);
-/* The same for heap number `heap`, from 0, newest record first (records are reused), in time in proportion to that; false past the last. */
+/* The same for heap number `heap`, from 0, newest record first (records are reused); takes time in proportion to that number. */
 HAK_API bool hak_stats_heap(uint32_t heap, hak_heap_stats_t *stats);
 /* Write a report to a file descriptor without allocating. Return false when writing fails. */
 HAK_API bool hak_stats_text(int fd);

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -564,6 +565,12 @@ static bool run(const misuse_t *misuse, size_t size) {
   return false;
 }
 
+/* An emulator's own threads count for the kernel, so a process is never alone there. */
+static bool is_never_alone(void) {
+  struct stat threads;
+  return stat("/proc/self/task", &threads) == 0 && threads.st_nlink > 3; /* ".", ".." and the first */
+}
+
 int main(int argc, char **argv) {
   if (argc == 4 && strcmp(argv[1], "-x") == 0) {
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
@@ -579,6 +586,7 @@ int main(int argc, char **argv) {
       if (block_sizes[j] < table[i].smallest || block_sizes[j] > table[i].largest) continue;
       if (!strstr(table[i].name, filter)) continue;
       if (list) printf("%s %zu\n", table[i].name, block_sizes[j]);
+      else if (strstr(table[i].name, "after_a_thread") && is_never_alone()) printf("skipped: %s: never alone here\n", table[i].name);
       else if (run(&table[i], block_sizes[j])) passed++;
       else failed++;
     }
