@@ -10,6 +10,7 @@
 
 #include "front/boot.h"
 #include "front/inspect.h"
+#include "front/thread.h"
 #include "kit/options.h"
 #include "os/file.h"
 #include "os/memcheck.h"
@@ -90,7 +91,9 @@ bool compat_shrink(void *block, size_t size) {
   return good != 0 && good < hak_malloc_usable_size(block) && hak_realloc(block, size) == block;
 }
 
+/* Not by setting another for a moment: then another thread could end the heap. */
 hak_heap_t *compat_default(void) {
+  if (compat_is_served()) return thread_heap != NULL ? (hak_heap_t *)(void *)thread_heap->stand_in : NULL;
   hak_heap_t *in_force = hak_heap_set_default(NULL);
   if (in_force != NULL) (void)hak_heap_set_default(in_force);
   return in_force;

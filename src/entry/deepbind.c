@@ -46,7 +46,7 @@ static void free_either(void *block) {
   else hak_free(block);
 }
 static void *realloc_either(void *block, size_t size) {
-  return HAK_UNLIKELY(is_libcs(block)) ? libc.realloc(block, size) : hak_realloc(block, size);
+  return HAK_UNLIKELY(is_libcs(block)) ? libc.realloc(block, size) : realloc(block, size);
 }
 static size_t usable_size_either(void *block) {
   return HAK_UNLIKELY(is_libcs(block)) ? libc.usable_size(block) : hak_malloc_usable_size(block);

@@ -97,7 +97,7 @@ HAK_COLD hak_heap_t *hak_heap_set_default(hak_heap_t *heap) {
   heap_t *before = mine != NULL ? mine->stand_in : NULL;
   if (mine != NULL) thread_set_stand_in(inner(heap));
   else errno = ENOMEM;
-  thread_leave();
+  (void)thread_leave_with_upkeep();
   return outer(before);
 }
 

@@ -105,12 +105,12 @@ static bool keeps_heap_too_long(void) {
 }
 
 static void leave(void) {
+  if (HAK_UNLIKELY(load_relaxed(&os_end_waits) == 1) && thread_inside == 1) os_end_as_told(); /* deeper, a lock may be held */
   if (HAK_UNLIKELY(keeps_heap_too_long())) give_heap_up(thread_heap);
   if (thread_heap != NULL) heap_tick(thread_heap);
   keeper_call(thread_heap);
   watch_due();
   if (HAK_UNLIKELY(request_waits())) collect_as_asked();
-  if (HAK_UNLIKELY(load_relaxed(&os_end_waits) == 1) && thread_inside == 1) os_end_as_told(); /* deeper, a lock may be held */
   thread_leave();
 }
 
@@ -150,9 +150,14 @@ void thread_start_early(void) {
   if (thread_fast_heap == NULL) thread_fast_heap = &heap_none;
 }
 
-/* Runs in each round of the destructors of a thread that has had a heap: a later destructor may allocate. */
-static void thread_exit(void *had_one) {
-  if (++thread_exits < PTHREAD_DESTRUCTOR_ITERATIONS && load_acquire(&exits_watched)) (void)pthread_setspecific(exit_key, had_one);
+/* Makes thread_exit run at the thread's end; `any` is not NULL. It may allocate. */
+static void watch_exit(const heap_t *any) {
+  if (load_acquire(&exits_watched)) (void)pthread_setspecific(exit_key, any);
+}
+
+/* Runs in each round of the destructors of a thread that has allocated: a later destructor may allocate. */
+static void thread_exit(void *any) {
+  if (++thread_exits < PTHREAD_DESTRUCTOR_ITERATIONS) watch_exit(any);
   if (thread_heap == NULL) return;
   thread_enter();
   give_heap_up(thread_heap);
@@ -182,8 +187,10 @@ void thread_after_fork(void) {
 
 void *thread_take_shared(unsigned size_class) {
   if (thread_heap != NULL || watch_wanted() || memcheck_on()) return NULL;
-  if (HAK_UNLIKELY(is_in_last_round())) thread_shared_blocks = 0; /* as many as it wants */
-  return heap_take_shared(size_class, &thread_shared_blocks, false);
+  if (HAK_UNLIKELY(is_in_last_round())) thread_shared_blocks = 1; /* as many as it wants */
+  void *block = heap_take_shared(size_class, &thread_shared_blocks, false);
+  if (thread_shared_blocks == 1) watch_exit(&heap_none); /* it may get a heap as late as in a destructor */
+  return block;
 }
 
 /* For a thread that was about to get a heap and has got one from a signal handler meanwhile: keeps `heap`, leaves the other. */
@@ -203,7 +210,7 @@ static heap_t *attach_to(const heap_t *wanted) {
   thread_heap_set(heap);
   if (load_relaxed(&heap->watched) != watch_wanted()) watch_heap(heap);
   thread_fast_heap = heap;
-  if (load_acquire(&exits_watched)) (void)pthread_setspecific(exit_key, heap);
+  watch_exit(heap);
   return heap;
 }
 

@@ -298,8 +298,9 @@ static bool is_one_mapping(void *start, size_t bytes) {
 /* After a failure: the kernel may have unmapped the range before it failed.  Returns whether it had; then the range is mapped again. */
 static bool is_remapped(void *start, size_t bytes) {
   if (mapped_error(start, bytes) != -ENOMEM) return false;
-  if (os_map_at(start, bytes) == OS_NOMEM) os_broken("mmap");
-  return true;
+  os_map_result_t result = os_map_at(start, bytes);
+  if (result == OS_NOMEM) os_broken("mmap");
+  return result == OS_MAPPED; /* else a part of it is mapped, and was before */
 }
 
 bool os_move(void *from, void *to, size_t bytes) {

@@ -31,6 +31,10 @@ size_t large_good_size(size_t size) {
 #define DENSE_LEAST ((size_t)16 << 20) /* zero_kb's default; where it is less, less memory is wanted, whatever it takes */
 #define DENSE_TRUST 32
 static _Atomic uint32_t dense_ahead; /* 0: the last one was not; 1: it was, and the next one will show whether it is so still */
+/* Units that dense blocks have left written to when they were freed.  No more than these are cleared: a sparse table must not become
+ * resident because other blocks are dense. */
+static _Atomic uint32_t dense_units;
+#define DENSE_BLOCKS 4 /* of the last one's size */
 
 /* Whether a zeroed block of so many bytes is large enough for the kernel's pages. */
 static bool zeroed_by_kernel(size_t bytes) {
@@ -43,6 +47,8 @@ static void zeroed_end(uint32_t unit, uint32_t units) {
   bool learns = units * HAK_UNIT >= DENSE_LEAST;
   uint32_t ahead = learns ? load_relaxed(&dense_ahead) : 0;
   if (ahead > 1) {
+    uint32_t left = load_relaxed(&dense_units) + units;
+    store_relaxed(&dense_units, left < DENSE_BLOCKS * units ? left : DENSE_BLOCKS * units);
     store_relaxed(&dense_ahead, ahead - 1);
     return;
   }
@@ -51,10 +57,18 @@ static void zeroed_end(uint32_t unit, uint32_t units) {
   store_relaxed(&dense_ahead, os_thread_ns() - start >= dear ? DENSE_TRUST + 1 : 0u);
 }
 
+/* Whether a zeroed block is to be cleared, since such blocks are densely used. */
+static bool dense_take(uint32_t units) {
+  uint32_t left = load_relaxed(&dense_units);
+  if (left < units) return false;
+  store_relaxed(&dense_units, left - units);
+  return true;
+}
+
 /* In the secure library what lies behind the block's last page is inaccessible, and would not stay so if its unit were mapped anew. */
 static void large_clear(uint32_t unit, size_t bytes) {
   uint32_t units = HAK_SECURE ? (uint32_t)(bytes >> HAK_UNIT_SHIFT) : units_of(bytes);
-  bool sparse = zeroed_by_kernel(bytes) && (bytes < DENSE_LEAST || load_relaxed(&dense_ahead) == 0);
+  bool sparse = zeroed_by_kernel(bytes) && (bytes < DENSE_LEAST || !dense_take(units));
   size_t purged = sparse && purge_span(unit, units) ? units * HAK_UNIT : 0;
   if (purged < bytes) memset((char *)region_address(unit) + purged, 0, bytes - purged);
 }

@@ -218,11 +218,12 @@ static void end_in_rounds(void *round) {
   if ((uintptr_t)round < PTHREAD_DESTRUCTOR_ITERATIONS) pthread_setspecific(key, (char *)round + 1);
 }
 
-static void *live_together(void *unused) {
+/* Those that use more get a heap of their own, the others only in a destructor. */
+static void *live_together(void *times) {
   pthread_barrier_wait(&together);
-  for (unsigned i = 0; i < 10; i++) use_heap(); /* so much that it gets a heap of its own */
+  for (unsigned i = 0; i < (uintptr_t)times; i++) use_heap();
   pthread_setspecific(key, (void *)1);
-  return unused;
+  return NULL;
 }
 
 TEST(threads_that_allocate_in_their_last_destructors_leave_their_heaps) {
@@ -230,7 +231,8 @@ TEST(threads_that_allocate_in_their_last_destructors_leave_their_heaps) {
   pthread_t threads[TOGETHER];
   REQUIRE(pthread_key_create(&key, end_in_rounds) == 0);
   pthread_barrier_init(&together, NULL, TOGETHER);
-  for (unsigned i = 0; i < TOGETHER; i++) REQUIRE(pthread_create(&threads[i], NULL, live_together, NULL) == 0);
+  for (unsigned i = 0; i < TOGETHER; i++)
+    REQUIRE(pthread_create(&threads[i], NULL, live_together, (void *)(uintptr_t)(i % 2 ? 10 : 1)) == 0);
   for (unsigned i = 0; i < TOGETHER; i++) pthread_join(threads[i], NULL);
   hak_stats_t stats = {.struct_size = sizeof stats};
   REQUIRE(hak.stats_get(&stats));

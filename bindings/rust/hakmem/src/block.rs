@@ -67,7 +67,9 @@ const PAGES_ALIGNED: usize = 65536;
 pub(crate) unsafe fn alloc_zeroed_in(heap: &impl GlobalAlloc, layout: Layout, calloc: impl FnOnce(usize) -> *mut u8) -> *mut u8 {
     // SAFETY: a block has at least as many bytes as its layout.
     unsafe {
-        if layout.align() <= NATURAL || (layout.size() > SMALL_MAX && layout.align() <= PAGES_ALIGNED) {
+        // Not in the secure library, where each block that is tried and freed takes a place in the quarantine.
+        let pages = layout.size() > SMALL_MAX && layout.align() <= PAGES_ALIGNED && !cfg!(feature = "secure");
+        if layout.align() <= NATURAL || pages {
             let block = calloc(layout.size());
             if block.is_null() || block as usize % layout.align() == 0 {
                 return block;
