@@ -72,7 +72,7 @@ static HAK_COLD bool is_gone(void *block, uint32_t size) {
   return ((const char *)block)[asked] == 0;
 }
 
-/* In a torn process, for a block that is freed: maps what is missing of it.  False: there is nothing to check. */
+/* In a torn process, for a block that is freed: maps what is missing of it.  False: there is nothing to check, or it failed. */
 static HAK_NOINLINE HAK_COLD bool mend(void *block, uint32_t size) { return torn_mend(block, size) && !is_gone(block, size); }
 
 /* In a torn process the size is lost with the canary. */

@@ -1,8 +1,8 @@
 /* torn.h - pages that a fork's child lacks.
  *
  * A program may advise the kernel to leave pages of its blocks out of its children (MADV_DONTFORK), as libraries do for memory that devices
- * write to.  In a child they are not mapped.  A block that has such holes stays as it is while it is live, but memory that is handed out,
- * guarded or cleared must be mapped.
+ * write to.  In a child they are not mapped.  A block that has such holes stays as it is while it is live, but a span that is handed
+ * out, guarded or cleared must be mapped.  (Blocks of slabs are handed out with their holes: docs/troubleshooting.md.)
  *
  * The repair of a child asks the kernel once whether all of the heap is mapped.  If not, the process and its children count as torn: there
  * each span that is handed out is checked, and what is missing is mapped.  Other processes make no call for this. */
