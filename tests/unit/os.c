@@ -428,6 +428,9 @@ TEST(locked_pages_do_not_move) {
 
 /* Some kernels unmap the old range before they find that there is no memory for the new mapping. */
 TEST(what_a_failed_renewal_has_unmapped_is_mapped_again) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  check_skip("a sanitizer's runtime makes such calls itself");
+#endif
   size_t page = os_page_size(), bytes = some * page;
   char *start = os_map(bytes);
   REQUIRE(start != NULL);
