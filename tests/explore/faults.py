@@ -165,8 +165,7 @@ FAULTS = [
   heap_lock(heap);
 """, "narrow.exiting.same.*"),
     ("ends_before_its_lock", "front/thread.c",
-     "  heap_lock(heap); /* first: a signal handler that allocates now ends the process at this lock, rather than take the heap again */\n"
-     "  thread_fast_heap = &heap_none;\n  thread_heap_set(NULL);\n",
+     "  heap_lock(heap);\n  thread_fast_heap = &heap_none;\n  thread_heap_set(NULL);\n",
      "  thread_fast_heap = &heap_none;\n  thread_heap_set(NULL);\n  heap_lock(heap);\n", "interrupted_exit"),
     ("bins_retired_under_a_handler", "front/supply.c",
      "  bool ended = load_relaxed(&heap->owner.thread) == 0;\n", "  bool ended = true;\n", "interrupted_retire"),

@@ -575,7 +575,9 @@ enum { EVERY = EXPLORE_EVERY };
 
 const scenario_t scenarios[] = {
     {"ended_unseen", ended_unseen, {take_and_give, give_0, take_one}, judge_end, NULL, 2, EVERY},
-    {"two_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, EVERY, EVERY},
+    {"two_adopters", an_orphan, {take_one, take_one}, judge_end, NULL, EVERY, EVERY},
+    {"adopter_and_freer", an_orphan, {take_one, give_0}, judge_end, NULL, EVERY, EVERY},
+    {"three_adopters", an_orphan, {take_one, take_one, give_0}, judge_end, NULL, 1, 2},
     {"forked_trim", two_blocks_left, {trim_and_take, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
     {"forked_use", two_blocks_left, {run_out, fork_and_use, take_and_give}, judge_forked, NULL, EVERY, EVERY},
     {"forked_exit", two_blocks_left, {target_end_thread, fork_and_use, give_1}, judge_forked, NULL, 1, 2},
