@@ -148,17 +148,14 @@ static int thread_main(void *argument) {
   return 0;
 }
 
-/* Makes a thread that calls thread_main(thread). Not by libc's clone: a library may have put its own before that, which runs code in the
- * thread that needs thread-local variables.  Returns its number, or a negated error number; the kernel writes the number to `last` before
- * the thread runs. */
+/* Makes a thread that takes a function and its argument from `top`, and calls it. Not by libc's clone: a library may have put its own
+ * before that, which runs code in the thread that needs thread-local variables.  Returns its number, or a negated error number; the kernel
+ * writes the number to `last` before the thread runs. */
 #if defined(__x86_64__)
 static long thread_make(os_thread_t *thread, unsigned long flags, void *local, void **top) {
   register void *child __asm__("r10") = &thread->id;
   register void *tls __asm__("r8") = local;
   long result;
-  top -= 2;
-  top[0] = (void *)(uintptr_t)thread_main;
-  top[1] = thread;
   __asm__ volatile(
       "syscall; test %%rax, %%rax; jnz 1f;"
       "xor %%ebp, %%ebp;" /* where a walk of the thread's stack ends */
@@ -174,12 +171,10 @@ static long thread_make(os_thread_t *thread, unsigned long flags, void *local, v
 static long thread_make(os_thread_t *thread, unsigned long flags, void *local, void **top) {
   register long number __asm__("x8") = SYS_clone;
   register long result __asm__("x0") = (long)flags;
-  register void **stack __asm__("x1") = top - 2;
+  register void **stack __asm__("x1") = top;
   register void *last __asm__("x2") = &thread->last;
   register void *tls __asm__("x3") = local;
   register void *child __asm__("x4") = &thread->id;
-  stack[0] = (void *)(uintptr_t)thread_main;
-  stack[1] = thread;
   __asm__ volatile(
       "svc 0; cbnz x0, 1f;"
       "mov x29, xzr; mov x30, xzr;" /* where a walk of the thread's stack ends */
@@ -209,7 +204,10 @@ static bool thread_clone(os_thread_t *thread) {
   *local = local; /* what thread_self reads */
   store_relaxed(&thread->ready, 0);
   store_relaxed(&thread->ended_ms, os_now_ms());
-  long result = thread_make(thread, flags, local, (void **)(void *)((char *)thread->stack + OS_THREAD_STACK));
+  void **top = (void **)(void *)((char *)thread->stack + OS_THREAD_STACK) - 2;
+  top[0] = (void *)(uintptr_t)thread_main;
+  top[1] = thread;
+  long result = thread_make(thread, flags, local, top);
   /* Wait until the thread has given up its rights, or was killed when it tried. */
   while (result >= 0 && load_acquire(&thread->ready) == 0 && os_thread_exists(thread) && !os_forked()) {
     os_wait(&thread->ready, 0, 1000, false);
