@@ -20,6 +20,7 @@ static void *blocks[BLOCKS];
 
 /* Takes blocks until an allocation fails. */
 static void take_all(void) {
+  CHECK(option_set(OPTION_insight, 0)); /* what marks a sampled block as live is its record */
   start_heap();
   for (int i = 0; i < BLOCKS; i++) REQUIRE((blocks[i] = block_alloc(SIZE)) != NULL);
   fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
