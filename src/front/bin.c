@@ -120,7 +120,7 @@ static void bin_adapt(bin_t *bin, bin_budget_t *budget, bin_event_t event) {
   if (!adapts()) return;
   intptr_t most = in_turn ? bin_reserve(bin->shared.size_class) : usual_capacity(bin->shared.size_class);
   intptr_t capacity = bin->capacity * 2 < most ? bin->capacity * 2 : most;
-  if (capacity > bin->capacity && pressure_now() == PRESSURE_FAR) (void)bin_change(bin, budget, capacity);
+  if (capacity > bin->capacity && pressure_now() == PRESSURE_NONE) (void)bin_change(bin, budget, capacity);
 }
 
 /* --- blocks ------------------------------------------------------------------------------ */
@@ -200,7 +200,7 @@ void bin_tick(bin_t *bin, slab_owner_t *owner, bin_budget_t *budget) {
   bin_settle(bin);
   if (HAK_UNLIKELY(load_relaxed(&owner->sampler.quiet) != 0)) bin_wake(bin, owner);
   intptr_t least = least_capacity(bin->shared.size_class);
-  if ((!bin->used || pressure_now() >= PRESSURE_HIGH) && adapts() && bin->capacity > least) {
+  if ((!bin->used || pressure_now() >= PRESSURE_NEAR) && adapts() && bin->capacity > least) {
     intptr_t capacity = bin->capacity / 2 > least ? bin->capacity / 2 : least;
     intptr_t surplus = (intptr_t)bin_count(bin) - capacity + 1; /* one entry less: a bin is full only between a push and its flush */
     while (surplus > 0) surplus -= bin_give(bin, owner, surplus);

@@ -28,7 +28,7 @@ static int64_t bins_bytes(heap_t *heap) {
 
 /* The secure library gives everything back: what waits in quarantine would wait there for good. */
 static bool may_stay(int64_t bytes) {
-  if (HAK_SECURE || option_get(OPTION_decay_ms) <= 0 || pressure_now() != PRESSURE_FAR) return false;
+  if (HAK_SECURE || option_get(OPTION_decay_ms) <= 0 || pressure_now() != PRESSURE_NONE) return false;
   return bytes > 0 && bytes <= HANDOVER_BYTES;
 }
 

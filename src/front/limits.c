@@ -16,8 +16,8 @@
 #include "front/supply.h"
 
 #define FIND_MS 10000    /* the process may be moved to another group, and another group become the tightest */
-#define NEAR_MS 100      /* while a limit is near, since others in the group grow too */
-#define FAR_MS 1000      /* while there is one */
+#define CHECK_SOON_MS 100      /* while a limit is near, since others in the group grow too */
+#define CHECK_LATER_MS 1000      /* while there is one */
 #define REFUSED_PAUSE_MS 1
 #define FIRST_GROWTH ((uint64_t)1024) /* without a limit: the heap must have grown by so many units, or doubled */
 
@@ -79,7 +79,7 @@ static void see_use(uint64_t now, uint64_t units) {
   uint64_t limit = limit_known(), passed = now - limits_seen.ms;
   limits_seen.use = limits_seen.group.use;
   if (limit != 0) see_stalls(passed);
-  if (limit != 0 && (pressure_of(limits_seen.use, limit) != PRESSURE_FAR || is_share_of_limit())) {
+  if (limit != 0 && (pressure_of(limits_seen.use, limit) != PRESSURE_NONE || is_share_of_limit())) {
     uint64_t spare = cgroup_reclaimable(&limits_seen.group, &limits_text);
     limits_seen.use -= spare < limits_seen.use ? spare : limits_seen.use;
   }
@@ -198,10 +198,10 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
     use = in_use;
   }
   pressure_set(level, source, use, limit);
-  uint64_t next = level != PRESSURE_FAR ? NEAR_MS : FAR_MS;
-  store_relaxed(&tick_ms, limit_known() == 0 && level == PRESSURE_FAR ? UINT64_MAX : now + next);
-  bool tells = level >= PRESSURE_HIGH && load_relaxed(&pressure.listens);
-  store_relaxed(&pressure.to_tell, tells ? (uint32_t)level : (uint32_t)PRESSURE_FAR);
+  uint64_t next = level != PRESSURE_NONE ? CHECK_SOON_MS : CHECK_LATER_MS;
+  store_relaxed(&tick_ms, limit_known() == 0 && level == PRESSURE_NONE ? UINT64_MAX : now + next);
+  bool tells = level >= PRESSURE_NEAR && load_relaxed(&pressure.listens);
+  store_relaxed(&pressure.to_tell, tells ? (uint32_t)level : (uint32_t)PRESSURE_NONE);
   if (level == PRESSURE_URGENT) limits_give_back(heap, now, limit);
 }
 
@@ -253,8 +253,8 @@ static HAK_COLD void container_drop(void) {
   container_forget();
   if (option_get(OPTION_limit_hard) < 0) ledger_set_cap(LEDGER_NO_CAP);
   if (load_relaxed(&pressure.source) == (uint32_t)PRESSURE_SOFT && option_get(OPTION_limit_soft) > 0) return;
-  pressure_set(PRESSURE_FAR, PRESSURE_NOTHING, 0, 0);
-  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_FAR);
+  pressure_set(PRESSURE_NONE, PRESSURE_NOTHING, 0, 0);
+  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_NONE);
 }
 
 /* A limit in bytes holds immediately, also for the next allocation; a percentage is known with the next check. A thread that is checking
@@ -289,7 +289,7 @@ static void kept_step(void) {
     return;
   }
   limits_step(NULL, &limits_kept.files, false);
-  if (load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_FAR) purge_turn(); /* for the thread that allocates next */
+  if (load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_NONE) purge_turn(); /* for the thread that allocates next */
 }
 
 static HAK_COLD uint64_t kept_look(void) {

@@ -89,13 +89,13 @@ static bool plea_ask(uint32_t level, size_t wanted) {
 }
 
 static uint32_t level_to_tell(uint32_t level) {
-  return level == PRESSURE_URGENT ? HAK_PRESSURE_URGENT : level == PRESSURE_HIGH ? HAK_PRESSURE_NEAR : 0;
+  return level == PRESSURE_URGENT ? HAK_PRESSURE_URGENT : level == PRESSURE_NEAR ? HAK_PRESSURE_NEAR : 0;
 }
 
 HAK_COLD void plea_tell(void) {
   if (thread_inside != 0) return; /* a signal handler in a slow path: later */
   uint32_t level = level_to_tell(load_relaxed(&pressure.to_tell));
-  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_FAR); /* until the next check */
+  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_NONE); /* until the next check */
   uint64_t now = os_now_ms();
   if (level == 0 || (level <= load_relaxed(&plea_told) && now < load_relaxed(&plea_again_ms)) || !plea_begin()) return;
   store_relaxed(&plea_told, level);

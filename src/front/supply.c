@@ -81,7 +81,7 @@ void heap_take_back(heap_t *heap, void *block) {
 #define KEPT_SHARE 16
 #define KEPT_LEAST 2u
 static uint32_t keep_most(void) {
-  if (HAK_SECURE || memcheck_on() || option_get(OPTION_decay_ms) == 0 || pressure_now() >= PRESSURE_HIGH) return 0;
+  if (HAK_SECURE || memcheck_on() || option_get(OPTION_decay_ms) == 0 || pressure_now() >= PRESSURE_NEAR) return 0;
   uint64_t share = ledger_used_units() / KEPT_SHARE, threads = heaps_attached() | 1;
   if (HAK_LIKELY(share >= KEPT_UNITS * threads)) return KEPT_UNITS; /* the usual case, and a division is slow */
   return share <= KEPT_LEAST * threads ? KEPT_LEAST : (uint32_t)(share / threads);
@@ -108,7 +108,7 @@ void heap_tick(heap_t *heap) {
   owner_add(&heap->slow_paths, 1);
   if (load_relaxed(&heap->slow_paths) % TICK_EVERY != 1) return;
   uint64_t now = os_now_ms();
-  if (now - heap->last_tick_ms < (pressure_now() >= PRESSURE_HIGH ? TICK_NEAR_MS : TICK_MS)) return;
+  if (now - heap->last_tick_ms < (pressure_now() >= PRESSURE_NEAR ? TICK_NEAR_MS : TICK_MS)) return;
   heap->last_tick_ms = now;
   (void)kept_age(&heap->owner.kept);
   heap_lock(heap);

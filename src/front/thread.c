@@ -67,9 +67,9 @@ static void purge_new_holes(void) {
   uint64_t units = purge_peak_units(), before = load_relaxed(&settled);
   if (before >= units) return; /* another thread may have seen more */
   store_relaxed(&settled, units);
-  bool high = pressure_now() >= PRESSURE_HIGH;
-  if (!high && !purge_growth_pays()) return;
-  (void)hole_round_part(high || holes_are_worth_it(), (uint32_t)(units - before));
+  bool near = pressure_now() >= PRESSURE_NEAR;
+  if (!near && !purge_growth_pays()) return;
+  (void)hole_round_part(near || holes_are_worth_it(), (uint32_t)(units - before));
 }
 
 /* Serves a request from outside. Not in a signal handler within a slow path, which may hold a lock that this would wait for. */
@@ -121,7 +121,7 @@ static HAK_NOINLINE bool leave_in_turn(uint64_t seen) {
   store_relaxed(&turns_seen, seen);
   limits_due(thread_heap);
   purge_new_holes();
-  bool to_tell = load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_FAR;
+  bool to_tell = load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_NONE;
   if (to_tell) purge_turn();
   leave();
   return to_tell;

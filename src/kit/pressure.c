@@ -7,13 +7,13 @@
 /* Slow paths read the first words; words that change often follow them. */
 pressure_t pressure HAK_ALIGNED(HAK_CACHE_LINE) = {.look_at = PRESSURE_FIRST_UNITS};
 
-/* Under a large limit, much is left even at three quarters, so "near" is also bounded by the absolute amount left. */
+/* Under a large limit, much is left even at three quarters, so the levels are also bounded by the absolute amount left. */
 pressure_level_t pressure_of(uint64_t use, uint64_t limit) {
-  if (limit == 0) return PRESSURE_FAR;
-  uint64_t room = use < limit ? limit - use : 0, near = limit / 4 < PRESSURE_ROOM ? limit / 4 : PRESSURE_ROOM;
-  if (room > near) return PRESSURE_FAR;
-  if (room > near / 2) return PRESSURE_NEAR;
-  return room > near / 4 ? PRESSURE_HIGH : PRESSURE_URGENT;
+  if (limit == 0) return PRESSURE_NONE;
+  uint64_t room = use < limit ? limit - use : 0, low = limit / 4 < PRESSURE_ROOM ? limit / 4 : PRESSURE_ROOM;
+  if (room > low) return PRESSURE_NONE;
+  if (room > low / 2) return PRESSURE_LOW;
+  return room > low / 4 ? PRESSURE_NEAR : PRESSURE_URGENT;
 }
 
 uint64_t pressure_step(uint64_t use, uint64_t limit) {
@@ -42,7 +42,7 @@ void pressure_set(pressure_level_t level, pressure_source_t source, uint64_t use
 }
 
 void pressure_note_given(uint64_t bytes) {
-  if (HAK_LIKELY(bytes == 0 || pressure_now() == PRESSURE_FAR)) return;
+  if (HAK_LIKELY(bytes == 0 || pressure_now() == PRESSURE_NONE)) return;
   uint32_t percent = (uint32_t)pressure_percent(load_relaxed(&pressure.use), load_relaxed(&pressure.limit));
   add_relaxed(&pressure.given, bytes);
   if (percent <= load_relaxed(&pressure.given_percent)) return;

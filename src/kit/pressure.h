@@ -1,18 +1,19 @@
 /* pressure.h - how near the memory limits are, as last seen, and how that changes behaviour.
  *
- * front/limits.c writes the state; the layers below read one word.  The level PRESSURE_FAR changes nothing.  Figures in units refer to the
- * heap: its units in use or idle, which may be resident. */
+ * front/limits.c writes the state; the layers below read one word.  Figures in units refer to the heap: its units
+ * in use or idle, which may be resident. */
 #ifndef KIT_PRESSURE_H
 #define KIT_PRESSURE_H
 
 #include "base/atomics.h"
 #include "base/bits.h"
 
+/* The program is told of PRESSURE_NEAR and PRESSURE_URGENT, as HAK_PRESSURE_NEAR and HAK_PRESSURE_URGENT. */
 typedef enum pressure_level {
-  PRESSURE_FAR,
-  PRESSURE_NEAR,  /* at most a quarter of the limit, and at most 2 GiB, are left: no huge pages, decay time / 4, bins do not grow */
-  PRESSURE_HIGH,  /* at most half of NEAR's: decay time / 16, the heap does not grow while it has idle memory or holes, bins shrink */
-  PRESSURE_URGENT /* at most a quarter of NEAR's: decay time / 64, everything goes back that can */
+  PRESSURE_NONE,  /* changes nothing */
+  PRESSURE_LOW,   /* at most a quarter of the limit, and at most 2 GiB, are left: no huge pages, decay time / 4, bins do not grow */
+  PRESSURE_NEAR,  /* at most half of LOW's: decay time / 16, the heap does not grow while it has idle memory or holes, bins shrink */
+  PRESSURE_URGENT /* at most a quarter of LOW's: decay time / 64, everything goes back that can */
 } pressure_level_t;
 
 /* The kind of limit. */
@@ -27,11 +28,11 @@ typedef struct pressure {
   _Atomic uint32_t source;     /* the kind of `limit` */
   _Atomic uint64_t limit, use; /* bytes, as last seen; limit 0: none */
   _Atomic uint64_t look_at;    /* heap size in units at which the next check is due; UINT64_MAX during a check */
-  _Atomic uint32_t to_tell;    /* the level to report to the program: front/plea.h; PRESSURE_FAR: none */
+  _Atomic uint32_t to_tell;    /* the level to report to the program: front/plea.h; PRESSURE_NONE: none */
   _Atomic bool listens;        /* the program has set a callback */
   _Atomic bool contained;      /* its control group has a limit, and the last read of it succeeded */
   /* Figures. */
-  _Atomic uint64_t given;      /* bytes given back while the level was not PRESSURE_FAR */
+  _Atomic uint64_t given;      /* bytes given back while the level was not PRESSURE_NONE */
   _Atomic uint64_t looks;      /* how often the kernel was asked for limits */
   _Atomic uint64_t refused;    /* spans refused because they would have exceeded the cap */
   _Atomic uint32_t given_percent, given_source; /* highest use, in percent of the limit, when memory was given back; its limit */

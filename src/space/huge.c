@@ -128,7 +128,7 @@ static bool huge_unset(uint32_t s) {
 
 static void huge_begin(uint32_t s, bool tried) {
   superslab_t *superslab = &region.superslabs[s];
-  if (load_relaxed(&superslab->mapped) != UINT32_MAX || pressure_now() != PRESSURE_FAR) return;
+  if (load_relaxed(&superslab->mapped) != UINT32_MAX || pressure_now() != PRESSURE_NONE) return;
   if (tried && (load_relaxed(&small_price) == 0 || os_now_ms() < load_relaxed(&paused_until))) return;
   if (load_relaxed(&superslab->huge) != 0 || !row_begun(s)) return;
   if (atomic_exchange_explicit(&superslab->huge, 1, memory_order_relaxed) != 0) return;

@@ -290,7 +290,7 @@ size_t purge_growth_due(void) {
   uint64_t fresh = ledger_take_fresh(GROWTH_STEP);
   if (HAK_LIKELY(fresh == 0)) return 0;
   uint64_t used = ledger_used_units(), idle = ledger_idle_units();
-  if (HAK_UNLIKELY(pressure_now() >= PRESSURE_HIGH)) return purge_instead(fresh, idle);
+  if (HAK_UNLIKELY(pressure_now() >= PRESSURE_NEAR)) return purge_instead(fresh, idle);
   uint64_t most = load_relaxed(&told.most_units);
   if (used + idle <= most || option_get(OPTION_decay_ms) < 0) return 0;
   uint64_t allowed = used * (uint64_t)option_get(OPTION_idle_percent) / 100;

@@ -207,7 +207,7 @@ TEST(nothing_is_left_where_nothing_goes_back_with_time) {
     CHECK(check_census().cached == 0 && left_after(0) == 0);
   }
   CHECK(option_set(OPTION_decay_ms, 1000));
-  store_relaxed(&pressure.level, (uint32_t)PRESSURE_HIGH);
+  store_relaxed(&pressure.level, (uint32_t)PRESSURE_NEAR);
   run_thread(leave_few, NULL);
   CHECK(check_census().cached == 0 && left_after(0) == 0);
 }

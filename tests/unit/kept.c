@@ -114,10 +114,10 @@ TEST(what_it_gives_is_what_it_has_kept_last) {
 
 TEST(it_keeps_nothing_where_memory_is_short_or_goes_back_at_once) {
   start_kept();
-  store_relaxed(&pressure.level, (uint32_t)PRESSURE_HIGH);
+  store_relaxed(&pressure.level, (uint32_t)PRESSURE_NEAR);
   give(held[0]);
   CHECK_EQ(kept_units(mine()), 0);
-  store_relaxed(&pressure.level, (uint32_t)PRESSURE_FAR);
+  store_relaxed(&pressure.level, (uint32_t)PRESSURE_NONE);
   CHECK(option_set(OPTION_decay_ms, 0));
   give(held[1]);
   CHECK_EQ(kept_units(mine()), 0);

@@ -14,19 +14,19 @@ enum { MIB = 1 << 20 };
 
 TEST(levels_follow_what_is_left) {
   const uint64_t limit = (uint64_t)1024 * MIB;
-  CHECK_EQ(pressure_of(0, 0), PRESSURE_FAR);
-  CHECK_EQ(pressure_of(limit, 0), PRESSURE_FAR);
-  CHECK_EQ(pressure_of((uint64_t)767 * MIB, limit), PRESSURE_FAR);
-  CHECK_EQ(pressure_of((uint64_t)768 * MIB, limit), PRESSURE_NEAR);
-  CHECK_EQ(pressure_of((uint64_t)896 * MIB, limit), PRESSURE_HIGH);
+  CHECK_EQ(pressure_of(0, 0), PRESSURE_NONE);
+  CHECK_EQ(pressure_of(limit, 0), PRESSURE_NONE);
+  CHECK_EQ(pressure_of((uint64_t)767 * MIB, limit), PRESSURE_NONE);
+  CHECK_EQ(pressure_of((uint64_t)768 * MIB, limit), PRESSURE_LOW);
+  CHECK_EQ(pressure_of((uint64_t)896 * MIB, limit), PRESSURE_NEAR);
   CHECK_EQ(pressure_of((uint64_t)960 * MIB, limit), PRESSURE_URGENT);
   CHECK_EQ(pressure_of(2 * limit, limit), PRESSURE_URGENT);
 }
 
 TEST(a_large_limit_is_far_while_much_is_left) {
   const uint64_t limit = (uint64_t)64 << 30;
-  CHECK_EQ(pressure_of(limit - ((uint64_t)3 << 30), limit), PRESSURE_FAR);
-  CHECK_EQ(pressure_of(limit - PRESSURE_ROOM, limit), PRESSURE_NEAR);
+  CHECK_EQ(pressure_of(limit - ((uint64_t)3 << 30), limit), PRESSURE_NONE);
+  CHECK_EQ(pressure_of(limit - PRESSURE_ROOM, limit), PRESSURE_LOW);
   CHECK_EQ(pressure_of(limit - PRESSURE_ROOM / 4, limit), PRESSURE_URGENT);
 }
 
@@ -54,7 +54,7 @@ TEST(amounts_are_bytes_or_percent) {
 
 TEST(decay_shortens_with_the_level) {
   static const int64_t wanted[] = {1000, 250, 62, 15};
-  for (pressure_level_t level = PRESSURE_FAR; level <= PRESSURE_URGENT; level++) {
+  for (pressure_level_t level = PRESSURE_NONE; level <= PRESSURE_URGENT; level++) {
     pressure_set(level, PRESSURE_MAX, 1, 2);
     CHECK_EQ(pressure_decay(1000), wanted[level]);
     CHECK_EQ(pressure_decay(-1), -1);
@@ -66,9 +66,9 @@ TEST(decay_shortens_with_the_level) {
 TEST(what_is_given_back_is_counted_near_a_limit) {
   pressure_note_given(100);
   CHECK_EQ(load_relaxed(&pressure.given), 0);
-  pressure_set(PRESSURE_HIGH, PRESSURE_MAX, 910, 1000);
+  pressure_set(PRESSURE_NEAR, PRESSURE_MAX, 910, 1000);
   pressure_note_given(100);
-  pressure_set(PRESSURE_NEAR, PRESSURE_MAX, 800, 1000);
+  pressure_set(PRESSURE_LOW, PRESSURE_MAX, 800, 1000);
   pressure_note_given(20);
   CHECK_EQ(load_relaxed(&pressure.given), 120);
   CHECK_EQ(load_relaxed(&pressure.given_percent), 91);
