@@ -74,7 +74,7 @@ static bool offer(hooks_t *hooks, unsigned arena, void *start, size_t bytes) {
   return got == start;
 }
 
-static void span_told(void *heap, void *start, size_t bytes) {
+static void span_notified(void *heap, void *start, size_t bytes) {
   unsigned arena = arena_number(heap);
   hooks_t *hooks = atomic_load_explicit(&hooks_of[arena], memory_order_acquire);
   if (hooks != NULL) (void)offer(hooks, arena, start, bytes);
@@ -99,7 +99,7 @@ static int hooks_try(unsigned arena, hooks_t *hooks) {
   if (heap == NULL) return EAGAIN;
   tried.hooks = hooks, tried.arena = arena, tried.fits = false;
   int error = EFAULT;
-  if (heap_tell(heap, span_tried)) error = hak_heap_malloc(heap, 100) == NULL ? EAGAIN : tried.fits ? 0 : EFAULT;
+  if (heap_set_span_hook(heap, span_tried)) error = hak_heap_malloc(heap, 100) == NULL ? EAGAIN : tried.fits ? 0 : EFAULT;
   hak_heap_free(heap);
   return error;
 }
@@ -122,7 +122,7 @@ int hooks_write(const ctl_at_t *at, uint64_t value) {
   if (error != 0) return error;
   /* The hooks are set first: each span is reported only once, even if there are no hooks yet. */
   atomic_store_explicit(&hooks_of[arena], hooks, memory_order_release);
-  return heap_tell(heap, span_told) ? 0 : EFAULT;
+  return heap_set_span_hook(heap, span_notified) ? 0 : EFAULT;
 }
 
 void hooks_forget(unsigned arena) { atomic_store_explicit(&hooks_of[arena], NULL, memory_order_release); }

@@ -75,8 +75,8 @@ int slab_use_of_each(const void *addresses, size_t size, void *uses, size_t uses
 HAK_MUST_USE void *slab_alloc(size_t size);
 /* Frees all blocks of a heap, which stays; false if that cannot be done. */
 HAK_MUST_USE bool heap_clear(hak_heap_t *heap);
-/* Calls named_tell; false if that cannot be done. */
-HAK_MUST_USE bool heap_tell(hak_heap_t *heap, void (*call)(void *heap, void *span, size_t bytes));
+/* Calls named_set_span_hook; false if that cannot be done. */
+HAK_MUST_USE bool heap_set_span_hook(hak_heap_t *heap, void (*call)(void *heap, void *span, size_t bytes));
 /* Whether it is a thread's default.  If another library serves malloc, only the calling thread's default is known. */
 bool heap_has_threads(hak_heap_t *heap);
 /* Fills in the figures of bins, and how many threads there are. */

@@ -50,10 +50,10 @@ bool heap_clear(hak_heap_t *heap) {
   return true;
 }
 
-bool heap_tell(hak_heap_t *heap, void (*call)(void *heap, void *span, size_t bytes)) {
+bool heap_set_span_hook(hak_heap_t *heap, void (*call)(void *heap, void *span, size_t bytes)) {
   if (!compat_is_served()) return false;
   thread_enter();
-  named_tell((heap_t *)(void *)heap, call, "mallctl");
+  named_set_span_hook((heap_t *)(void *)heap, call, "mallctl");
   (void)thread_leave_with_upkeep();
   return true;
 }

@@ -23,7 +23,7 @@ typedef enum heap_state {
 /* What a named heap has in addition. Written under owner.lock, except `users`, which any thread changes atomically, and `given` in a
  * fork's child; the atomic members are read without the lock. */
 #define HEAP_NAME 32
-typedef void heap_told_t(void *heap, void *span, size_t bytes);
+typedef void span_hook_t(void *heap, void *span, size_t bytes);
 typedef struct heap_named {
   _Atomic bool given;      /* true from hak_heap_new to hak_heap_free */
   _Atomic char name[HEAP_NAME];
@@ -31,7 +31,7 @@ typedef struct heap_named {
   _Atomic uint32_t users;  /* how many threads have it as their stand_in */
   _Atomic uint64_t limit;  /* bytes; 0: none */
   _Atomic uint64_t peak, allocs, refused;
-  heap_told_t *told;       /* from named_tell; NULL: none */
+  span_hook_t *span_hook;  /* from named_set_span_hook; NULL: none */
 } heap_named_t;
 
 /* What the heap's thread has allocated while the process was armed, by class; grows only. */

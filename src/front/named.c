@@ -38,7 +38,7 @@ heap_t *named_new(const char *name) {
   store_relaxed(&named->peak, 0);
   store_relaxed(&named->allocs, 0);
   store_relaxed(&named->refused, 0);
-  named->told = NULL;
+  named->span_hook = NULL;
   store_relaxed(&named->given, true);
   owner_unlock(&heap->owner);
   heaps_give(heap, HEAP_NAMED);
@@ -117,40 +117,40 @@ static void *take_one(heap_t *heap, unsigned size_class) {
   return batch_take(&heap->owner, size_class, bin, &entry, 1) == 1 ? entry : NULL;
 }
 
-/* A span that blocks are taken from, or the part that it grew by, of which the program is to be told. */
-typedef struct news {
-  heap_told_t *told; /* NULL: nothing */
+/* A span that blocks are taken from, or the part that it grew by, of which the span hook is to be notified. */
+typedef struct notice {
+  span_hook_t *hook; /* NULL: nothing */
   void *start;
   size_t bytes;
-} news_t;
+} notice_t;
 
-/* With the lock: the news of the block's span. Its units from `grown` on are new in any case. */
-static news_t news_of(const heap_t *heap, const void *block, uint32_t grown) {
-  if (HAK_LIKELY(heap->named.told == NULL)) return (news_t){NULL, NULL, 0};
+/* With the lock: the notice about the block's span. Its units from `grown` on are new in any case. */
+static notice_t notice_of(const heap_t *heap, const void *block, uint32_t grown) {
+  if (HAK_LIKELY(heap->named.span_hook == NULL)) return (notice_t){NULL, NULL, 0};
   unit_t *first = unit_head((uint32_t)region_unit(block));
-  uint32_t units = load_relaxed(&first->units), from = first->told ? grown : 0;
-  if (from >= units) return (news_t){NULL, NULL, 0};
-  first->told = true;
-  return (news_t){heap->named.told, region_address(unit_number(first) + from), (units - from) * HAK_UNIT};
+  uint32_t units = load_relaxed(&first->units), from = first->notified ? grown : 0;
+  if (from >= units) return (notice_t){NULL, NULL, 0};
+  first->notified = true;
+  return (notice_t){heap->named.span_hook, region_address(unit_number(first) + from), (units - from) * HAK_UNIT};
 }
 
-static void tell(heap_t *heap, news_t news) {
-  if (HAK_UNLIKELY(news.told != NULL)) news.told(heap, news.start, news.bytes);
+static void notify(heap_t *heap, notice_t notice) {
+  if (HAK_UNLIKELY(notice.hook != NULL)) notice.hook(heap, notice.start, notice.bytes);
 }
 
 void *named_take(heap_t *heap, unsigned size_class, const char *function, bool *refused) {
   void *entry = NULL;
-  news_t news = {NULL, NULL, 0};
+  notice_t notice = {NULL, NULL, 0};
   named_lock(heap, function);
   if (!load_relaxed(&heap->has_bin[size_class])) heap_add_bin(heap, size_class);
   *refused = !allows(heap, class_info[size_class].size);
   if (!*refused) entry = take_one(heap, size_class);
   if (entry != NULL) {
     note_alloc(heap);
-    news = news_of(heap, entry_block(entry), UNIT_NONE);
+    notice = notice_of(heap, entry_block(entry), UNIT_NONE);
   }
   owner_unlock(&heap->owner);
-  tell(heap, news);
+  notify(heap, notice);
   return entry;
 }
 
@@ -171,12 +171,12 @@ void *named_take_large(heap_t *heap, size_t size, size_t align, span_use_t use, 
   void *block = *refused ? NULL : large_alloc(size, align, use);
   if (block == NULL) return NULL;
   unit_t *first = unit_at((uint32_t)region_unit(block));
-  news_t news = {NULL, NULL, 0};
+  notice_t notice = {NULL, NULL, 0};
   named_lock(heap, function);
   *refused = !adopt_large(heap, first);
-  if (!*refused) news = news_of(heap, block, UNIT_NONE);
+  if (!*refused) notice = notice_of(heap, block, UNIT_NONE);
   owner_unlock(&heap->owner);
-  tell(heap, news);
+  notify(heap, notice);
   if (!*refused) return block;
   if (HAK_CHECKS) (void)region_clear_live(block);
   large_free(first);
@@ -195,7 +195,7 @@ void named_let_go(unit_t *first) {
 bool named_resize_large(unit_t *first, size_t size) {
   heap_t *heap = heap_of(slab_owner(first));
   size_t old = load_relaxed(&first->bytes), bytes = large_good_size(size);
-  news_t news = {NULL, NULL, 0};
+  notice_t notice = {NULL, NULL, 0};
   lock(heap);
   uint32_t units = load_relaxed(&first->units), tag = site_tag;
   bool fits = bytes <= old || fits_once_collected(heap, bytes - old); /* a refusal is counted when the move is tried */
@@ -205,10 +205,10 @@ bool named_resize_large(unit_t *first, size_t size) {
   if (resized) {
     owner_add(&heap->owner.large_bytes, (int64_t)load_relaxed(&first->bytes) - (int64_t)old);
     note_peak(heap);
-    news = news_of(heap, region_address(unit_number(first)), units);
+    notice = notice_of(heap, region_address(unit_number(first)), units);
   }
   owner_unlock(&heap->owner);
-  tell(heap, news);
+  notify(heap, notice);
   return resized;
 }
 
@@ -368,9 +368,9 @@ void named_set_limit(heap_t *heap, uint64_t bytes, const char *function) {
   owner_unlock(&heap->owner);
 }
 
-void named_tell(heap_t *heap, heap_told_t *call, const char *function) {
+void named_set_span_hook(heap_t *heap, span_hook_t *hook, const char *function) {
   named_lock(heap, function);
-  heap->named.told = call;
+  heap->named.span_hook = hook;
   owner_unlock(&heap->owner);
 }
 

@@ -42,11 +42,11 @@ HAK_CHECKED heap_t *named_of(const unit_t *span);
 size_t named_collect(heap_t *heap, const char *function);
 void named_set_limit(heap_t *heap, uint64_t bytes, const char *function);
 
-/* From now on, `call` is called for each span that blocks of the heap are taken from, before the first of these blocks is returned; also
- * for what a large block grows by in place. `call` may advise the kernel about the span, without a change of its contents; core dumps have
+/* From now on, `hook` is called for each span that blocks of the heap are taken from, before the first of these blocks is returned; also
+ * for what a large block grows by in place. `hook` may advise the kernel about the span, without a change of its contents; core dumps have
  * the span again once it is not the heap's any more. It is called on a slow path, without a lock: other threads may have blocks of the span
  * by then. */
-void named_tell(heap_t *heap, heap_told_t *call, const char *function);
+void named_set_span_hook(heap_t *heap, span_hook_t *hook, const char *function);
 
 typedef struct named_figures {
   uint64_t live, blocks, allocs, slab_bytes, large_bytes, large_blocks;

@@ -130,7 +130,7 @@ static void slabs_recover(bool inside) {
       remote_recover(owner, slab);
     }
     if (length > 0 && load_relaxed(&slab->kind) == UNIT_LARGE) large_recover(slab, inside);
-    if (length == 0 && slab->told) units_unadvise(slab, load_relaxed(&slab->units)); /* a thread that is gone was about to */
+    if (length == 0 && slab->notified) units_unadvise(slab, load_relaxed(&slab->units)); /* a thread that is gone was about to */
     unit += length > 0 ? length : 1;
   }
 }

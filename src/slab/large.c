@@ -182,7 +182,7 @@ void large_free(unit_t *first) {
 }
 
 uint32_t large_keep(kept_t *kept, unit_t *first, uint32_t most) {
-  if (load_relaxed(&first->units) > most || first->told) return 0;
+  if (load_relaxed(&first->units) > most || first->notified) return 0;
   sample_close_large(unit_number(first));
   uint32_t units = kept_put(kept, first, most);
   if (units != 0) owner_add(&kept->puts, 1);

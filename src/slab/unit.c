@@ -28,9 +28,9 @@ void units_leave(uint32_t start, uint32_t units) {
 
 void units_unadvise(unit_t *first, uint32_t units) {
   uint32_t of = load_relaxed(&first->units);
-  if (HAK_LIKELY(!first->told)) return;
+  if (HAK_LIKELY(!first->notified)) return;
   os_dump(region_address(unit_number(first) + of - units), units * HAK_UNIT);
-  first->told = units < of;
+  first->notified = units < of;
 }
 
 void units_extend(unit_t *first, uint32_t from, uint32_t to) {

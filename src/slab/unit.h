@@ -49,7 +49,7 @@ typedef struct unit {
   _Atomic bool remote;  /* of a UNIT_SLAB: a thread other than its owner's may have freed a block of it */
   bool sampled;         /* of a UNIT_SLAB: slab/sample.h has a record of one of its blocks */
   _Atomic bool owned;   /* of a UNIT_LARGE: it is in the list of an owner, which remote_of names */
-  bool told;            /* of a UNIT_SLAB or UNIT_LARGE: the program was told of the span and may have advised the kernel: named_tell */
+  bool notified;        /* of a UNIT_SLAB or UNIT_LARGE: its span hook was called, and may have advised the kernel: front/named.h */
   _Atomic uintptr_t tracked; /* of a UNIT_SLAB: leads to the records of its blocks, if it is tracked: slab/track.h */
 } unit_t;
 _Static_assert(sizeof(unit_t) == HAK_CACHE_LINE, "a unit's record is one cache line");
@@ -72,8 +72,7 @@ HAK_INLINE uint64_t units_of_align(size_t align) { return align > HAK_UNIT ? ali
 /* Enter units as one span, before its owner publishes a block of it; leave it after the last block is back. */
 void units_enter(uint32_t start, uint32_t units, unit_kind_t kind, unsigned size_class);
 void units_leave(uint32_t start, uint32_t units);
-/* Takes back what the program may have advised the kernel about the last units of a span that it was told of; called before they leave the
- * span. */
+/* Takes back what the program's span hook may have advised the kernel about the last units of a span; called before they leave the span. */
 void units_unadvise(unit_t *first, uint32_t units);
 /* Adds units [from, to), counted from its first, to a large block's span. */
 void units_extend(unit_t *first, uint32_t from, uint32_t to);

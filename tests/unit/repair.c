@@ -370,14 +370,14 @@ TEST(where_a_thread_without_a_heap_was_at_work_its_units_are_free_in_a_child) {
   REQUIRE(start != SPAN_NONE);
   units_enter(start, 5, UNIT_LARGE, CLASS_NONE);
   for (uint32_t i = 0; i < 2; i++) store_relaxed(&unit_at(start + i)->kind, (uint8_t)UNIT_FREE); /* only partly left, or partly entered */
-  unit_at(start)->told = true;
+  unit_at(start)->notified = true;
   store_relaxed(&heapless_of(1)->heapless_inside, 1);
   fork_here();
   enter_once();
   CHECK_EQ(load_relaxed(&heapless_of(1)->heapless_inside), 0);
   for (uint32_t unit = start; unit < start + 5; unit++) {
     CHECK_EQ(load_relaxed(&unit_at(unit)->kind), UNIT_FREE);
-    CHECK(!unit_at(unit)->told);
+    CHECK(!unit_at(unit)->notified);
     CHECK((load_relaxed(&region.superslabs[unit / WORD_UNITS].free) >> unit % WORD_UNITS & 1) != 0);
   }
   check_repaired(lost);
