@@ -200,8 +200,8 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
   pressure_set(level, source, use, limit);
   uint64_t next = level != PRESSURE_NONE ? CHECK_SOON_MS : CHECK_LATER_MS;
   store_relaxed(&tick_ms, limit_known() == 0 && level == PRESSURE_NONE ? UINT64_MAX : now + next);
-  bool tells = level >= PRESSURE_NEAR && load_relaxed(&pressure.listens);
-  store_relaxed(&pressure.to_tell, tells ? (uint32_t)level : (uint32_t)PRESSURE_NONE);
+  bool reports = level >= PRESSURE_NEAR && load_relaxed(&pressure.has_callback);
+  store_relaxed(&pressure.to_report, reports ? (uint32_t)level : (uint32_t)PRESSURE_NONE);
   if (level == PRESSURE_URGENT) limits_give_back(heap, now, limit);
 }
 
@@ -254,7 +254,7 @@ static HAK_COLD void container_drop(void) {
   if (option_get(OPTION_limit_hard) < 0) ledger_set_cap(LEDGER_NO_CAP);
   if (load_relaxed(&pressure.source) == (uint32_t)PRESSURE_SOFT && option_get(OPTION_limit_soft) > 0) return;
   pressure_set(PRESSURE_NONE, PRESSURE_NOTHING, 0, 0);
-  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_NONE);
+  store_relaxed(&pressure.to_report, (uint32_t)PRESSURE_NONE);
 }
 
 /* A limit in bytes holds immediately, also for the next allocation; a percentage is known with the next check. A thread that is checking
@@ -289,7 +289,7 @@ static void kept_step(void) {
     return;
   }
   limits_step(NULL, &limits_kept.files, false);
-  if (load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_NONE) purge_turn(); /* for the thread that allocates next */
+  if (load_relaxed(&pressure.to_report) != (uint32_t)PRESSURE_NONE) purge_turn(); /* for the thread that allocates next */
 }
 
 static HAK_COLD uint64_t kept_look(void) {

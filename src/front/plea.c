@@ -16,8 +16,8 @@
 #define PLEA_WAIT_US 1000
 #define PLEA_WAITS_MOST 100
 
-/* Written and read by the thread in pressure.teller alone. The secure library keeps it unwritable in between, since it holds the function
- * to call. */
+/* Written and read by the thread in pressure.callback_thread alone. The secure library keeps it unwritable in between, since it holds the
+ * function to call. */
 static struct {
   hak_pressure_callback_t *callback;
   void *argument;
@@ -25,18 +25,19 @@ static struct {
 
 static bool hook_seal(bool sealed) { return !HAK_SECURE || os_seal(&plea_hook, sizeof plea_hook, sealed); }
 
-/* The level that was told last, and when it may be told again; a higher level is told immediately. */
-static _Atomic uint32_t plea_told;
+/* The level that was reported last, and when it may be reported again; a higher level is reported immediately. */
+static _Atomic uint32_t plea_reported;
 static _Atomic uint64_t plea_again_ms;
 
 static bool plea_begin(void) {
   uintptr_t none = 0;
-  return atomic_compare_exchange_strong_explicit(&pressure.teller, &none, thread_self(), memory_order_acquire, memory_order_relaxed);
+  return atomic_compare_exchange_strong_explicit(&pressure.callback_thread, &none, thread_self(), memory_order_acquire,
+                                                 memory_order_relaxed);
 }
 
-static void plea_end(void) { store_release(&pressure.teller, (uintptr_t)0); }
+static void plea_end(void) { store_release(&pressure.callback_thread, (uintptr_t)0); }
 
-static bool plea_is_mine(void) { return load_relaxed(&pressure.teller) == thread_self(); }
+static bool plea_is_mine(void) { return load_relaxed(&pressure.callback_thread) == thread_self(); }
 
 void plea_set(hak_pressure_callback_t *callback, void *argument) {
   thread_enter(); /* repairs a fork's child, in which the thread that was in the callback is gone */
@@ -48,12 +49,12 @@ void plea_set(hak_pressure_callback_t *callback, void *argument) {
     plea_hook.argument = argument;
   }
   (void)hook_seal(true);
-  store_relaxed(&pressure.listens, callback != NULL);
-  store_relaxed(&plea_told, 0);
+  store_relaxed(&pressure.has_callback, callback != NULL);
+  store_relaxed(&plea_reported, 0);
   if (!mine) plea_end();
 }
 
-/* The callback may write or wait, and a thread may be cancelled there. malloc is no cancellation point: the teller would be gone, and the
+/* The callback may write or wait, and a thread may be cancelled there. malloc is no cancellation point: the thread would be gone, and the
  * program never called back again. */
 static size_t plea_call(const hak_pressure_t *p) {
   if (plea_hook.callback == NULL) return 0;
@@ -88,24 +89,24 @@ static bool plea_ask(uint32_t level, size_t wanted) {
   return true;
 }
 
-static uint32_t level_to_tell(uint32_t level) {
+static uint32_t level_to_report(uint32_t level) {
   return level == PRESSURE_URGENT ? HAK_PRESSURE_URGENT : level == PRESSURE_NEAR ? HAK_PRESSURE_NEAR : 0;
 }
 
 HAK_COLD void plea_tell(void) {
   if (thread_inside != 0) return; /* a signal handler in a slow path: later */
-  uint32_t level = level_to_tell(load_relaxed(&pressure.to_tell));
-  store_relaxed(&pressure.to_tell, (uint32_t)PRESSURE_NONE); /* until the next check */
+  uint32_t level = level_to_report(load_relaxed(&pressure.to_report));
+  store_relaxed(&pressure.to_report, (uint32_t)PRESSURE_NONE); /* until the next check */
   uint64_t now = os_now_ms();
-  if (level == 0 || (level <= load_relaxed(&plea_told) && now < load_relaxed(&plea_again_ms)) || !plea_begin()) return;
-  store_relaxed(&plea_told, level);
+  if (level == 0 || (level <= load_relaxed(&plea_reported) && now < load_relaxed(&plea_again_ms)) || !plea_begin()) return;
+  store_relaxed(&plea_reported, level);
   store_relaxed(&plea_again_ms, now + PLEA_AGAIN_MS);
   (void)plea_ask(level, 0);
   plea_end();
 }
 
 HAK_COLD bool plea_for(size_t size) {
-  if (!load_relaxed(&pressure.listens) || thread_inside != 0 || plea_is_mine()) return false;
+  if (!load_relaxed(&pressure.has_callback) || thread_inside != 0 || plea_is_mine()) return false;
   for (unsigned tries = 0; !plea_begin(); tries++) {
     if (tries == PLEA_WAITS_MOST) return true;
     os_sleep_us(PLEA_WAIT_US);

@@ -1,7 +1,7 @@
 /* plea.h - asks the program to free memory, and gives back what it frees: include/hakmem/pressure.h.
  *
  * The program is asked where an allocation ends, outside any slow path and with no lock of ours held, by one thread at a time
- * (pressure.teller).  An allocation within its callback does not ask again. */
+ * (pressure.callback_thread).  An allocation within its callback does not ask again. */
 #ifndef FRONT_PLEA_H
 #define FRONT_PLEA_H
 

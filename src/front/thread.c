@@ -116,15 +116,15 @@ static void leave(void) {
 
 static _Atomic uint64_t turns_seen;
 
-/* A thread that frees may not call the program back, so what is to be told stays due until a thread allocates. */
+/* A thread that frees may not call the program back, so what is to be reported stays due until a thread allocates. */
 static HAK_NOINLINE bool leave_in_turn(uint64_t seen) {
   store_relaxed(&turns_seen, seen);
   limits_due(thread_heap);
   purge_new_holes();
-  bool to_tell = load_relaxed(&pressure.to_tell) != (uint32_t)PRESSURE_NONE;
-  if (to_tell) purge_turn();
+  bool to_report = load_relaxed(&pressure.to_report) != (uint32_t)PRESSURE_NONE;
+  if (to_report) purge_turn();
   leave();
-  return to_tell;
+  return to_report;
 }
 
 bool thread_leave_with_upkeep(void) {

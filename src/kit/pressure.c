@@ -73,7 +73,7 @@ const char *pressure_limit_name(pressure_source_t source) {
 uint64_t pressure_percent(uint64_t use, uint64_t limit) { return limit < 100 ? 0 : use / (limit / 100); }
 
 HAK_COLD void pressure_after_fork(uintptr_t thread) {
-  if (load_relaxed(&pressure.teller) != thread) store_relaxed(&pressure.teller, (uintptr_t)0);
+  if (load_relaxed(&pressure.callback_thread) != thread) store_relaxed(&pressure.callback_thread, (uintptr_t)0);
   store_relaxed(&pressure.forked, true);
   store_relaxed(&pressure.contained, false);
   store_relaxed(&pressure.look_at, PRESSURE_FIRST_UNITS);

@@ -28,8 +28,8 @@ typedef struct pressure {
   _Atomic uint32_t source;     /* the kind of `limit` */
   _Atomic uint64_t limit, use; /* bytes, as last seen; limit 0: none */
   _Atomic uint64_t look_at;    /* heap size in units at which the next check is due; UINT64_MAX during a check */
-  _Atomic uint32_t to_tell;    /* the level to report to the program: front/plea.h; PRESSURE_NONE: none */
-  _Atomic bool listens;        /* the program has set a callback */
+  _Atomic uint32_t to_report;  /* the level to report to the program: front/plea.h; PRESSURE_NONE: none */
+  _Atomic bool has_callback;   /* the program has set a callback */
   _Atomic bool contained;      /* its control group has a limit, and the last read of it succeeded */
   /* Figures. */
   _Atomic uint64_t given;      /* bytes given back while the level was not PRESSURE_NONE */
@@ -37,7 +37,7 @@ typedef struct pressure {
   _Atomic uint64_t refused;    /* spans refused because they would have exceeded the cap */
   _Atomic uint32_t given_percent, given_source; /* highest use, in percent of the limit, when memory was given back; its limit */
   _Atomic bool forked;         /* state of the checking thread may be half written */
-  _Atomic uintptr_t teller;    /* the thread that runs the callback; 0: none */
+  _Atomic uintptr_t callback_thread; /* the thread that runs the callback; 0: none */
 } pressure_t;
 extern pressure_t pressure;
 

@@ -958,7 +958,7 @@ FAULTS = [
           "  if (claimed) os_fork_note();\n", ""),
     Fault("a_child_is_repaired_twice", "front/repair.c", "a fork handler orphans the heaps of threads that the child has started", "unit.repair",
           "  if (claimed && load_relaxed(&repairs) != load_relaxed(&repairs_before)) return;\n", ""),
-    Fault("teller_of_a_namesake", "front/repair.c", "hak_on_pressure waits forever in a child", "unit.repair",
+    Fault("callback_thread_of_a_namesake", "front/repair.c", "hak_on_pressure waits forever in a child", "unit.repair",
           "load_relaxed(&forker_thread) != 0 ? load_relaxed(&forker_thread) : thread_self()", "thread_self()"),
     Fault("mains_heap_stays", "front/thread.c", "if main's thread ends before the process, its heap is lost", "unit.heap",
           "  if (thread_heap != NULL) (void)pthread_setspecific(exit_key, thread_heap);", "  if (thread_heap != NULL) (void)0;"),

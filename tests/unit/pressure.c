@@ -221,14 +221,14 @@ TEST(what_is_read_again_and_what_the_kernel_would_give_up) {
 
 TEST(a_child_looks_for_itself) {
   store_relaxed(&pressure.look_at, UINT64_MAX); /* the thread that checks and the thread that reports are not in the child */
-  store_relaxed(&pressure.teller, (uintptr_t)7);
+  store_relaxed(&pressure.callback_thread, (uintptr_t)7);
   store_relaxed(&pressure.contained, true);
   pressure_after_fork(8);
   CHECK_EQ(load_relaxed(&pressure.look_at), PRESSURE_FIRST_UNITS);
-  CHECK_EQ(load_relaxed(&pressure.teller), 0);
+  CHECK_EQ(load_relaxed(&pressure.callback_thread), 0);
   CHECK(load_relaxed(&pressure.forked));
   CHECK(!load_relaxed(&pressure.contained));
-  store_relaxed(&pressure.teller, (uintptr_t)8); /* the reporting thread forks inside the callback */
+  store_relaxed(&pressure.callback_thread, (uintptr_t)8); /* the reporting thread forks inside the callback */
   pressure_after_fork(8);
-  CHECK_EQ(load_relaxed(&pressure.teller), 8);
+  CHECK_EQ(load_relaxed(&pressure.callback_thread), 8);
 }

@@ -273,8 +273,8 @@ TEST(a_child_of_one_that_is_just_repaired_waits_for_nobody) {
   check_repaired(lost);
 }
 
-static void *repair_as_the_teller(void *unused) {
-  store_relaxed(&pressure.teller, thread_self());
+static void *repair_as_the_callback_thread(void *unused) {
+  store_relaxed(&pressure.callback_thread, thread_self());
   enter_once();
   return unused;
 }
@@ -285,20 +285,20 @@ static void *repair_simply(void *unused) {
 }
 
 /* A thread that no longer exists was reporting a limit to the program. */
-TEST(a_childs_thread_with_the_number_of_a_teller_is_none) {
+TEST(a_childs_thread_with_the_number_of_a_callback_thread_is_none) {
   REQUIRE(start_forked() != NULL);
   fork_here();
-  run_thread(repair_as_the_teller, NULL);
-  CHECK_EQ(load_relaxed(&pressure.teller), 0);
+  run_thread(repair_as_the_callback_thread, NULL);
+  CHECK_EQ(load_relaxed(&pressure.callback_thread), 0);
 }
 
 TEST(who_forks_in_the_callback_goes_on_telling_in_the_child) {
   REQUIRE(start_forked() != NULL);
-  store_relaxed(&pressure.teller, thread_self());
+  store_relaxed(&pressure.callback_thread, thread_self());
   fork_here();
   run_thread(repair_simply, NULL);
-  CHECK_EQ(load_relaxed(&pressure.teller), thread_self());
-  store_relaxed(&pressure.teller, (uintptr_t)0);
+  CHECK_EQ(load_relaxed(&pressure.callback_thread), thread_self());
+  store_relaxed(&pressure.callback_thread, (uintptr_t)0);
 }
 
 TEST(a_parents_fork_leaves_no_mark) {
