@@ -11,7 +11,7 @@
 #include "front/memcheck.h"
 #include "front/limits.h"
 #include "front/named.h"
-#include "front/plea.h"
+#include "front/notifier.h"
 #include "front/secure.h"
 #include "front/supply.h"
 #include "front/thread.h"
@@ -49,7 +49,7 @@ bool trim_all(void) {
 }
 
 /* An allocation that has failed is tried again at most this often, each time after the program has freed something. */
-#define PLEAS_MOST 16
+#define RECLAIMS_MOST 16
 
 /* --- small ------------------------------------------------------------------------------- */
 
@@ -121,7 +121,7 @@ static void *alloc_refill(size_t size) {
 /* For a request that has failed: tries again each time that the program, when asked, has freed something. */
 static HAK_COLD void *small_again(size_t size) {
   void *block = NULL;
-  for (unsigned pleas = 0; block == NULL && pleas < PLEAS_MOST && plea_for(size); pleas++) {
+  for (unsigned reclaims = 0; block == NULL && reclaims < RECLAIMS_MOST && notifier_reclaim(size); reclaims++) {
     thread_enter();
     block = alloc_refill(size);
     (void)thread_leave_with_upkeep();
@@ -136,7 +136,7 @@ static HAK_NOINLINE void *alloc_small(size_t size) {
   if (block != NULL) return block;
   thread_enter();
   block = alloc_refill(size);
-  if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
+  if (HAK_UNLIKELY(thread_leave_with_upkeep())) notifier_report();
   return block != NULL ? block : small_again(size);
 }
 
@@ -150,7 +150,7 @@ static void *large_fresh(size_t size, size_t align, span_use_t use) {
 
 static HAK_COLD void *large_again(size_t size, size_t align, span_use_t use) {
   void *block = NULL;
-  for (unsigned pleas = 0; block == NULL && pleas < PLEAS_MOST && plea_for(size); pleas++) {
+  for (unsigned reclaims = 0; block == NULL && reclaims < RECLAIMS_MOST && notifier_reclaim(size); reclaims++) {
     thread_enter();
     block = large_fresh(size, align, use);
     if (block == NULL && trim_all()) block = large_fresh(size, align, use);
@@ -164,13 +164,13 @@ static void *alloc_large(size_t size, size_t align, span_use_t use) {
   thread_enter();
   void *block = align <= HAK_UNIT ? heap_take_large(thread_heap, size, use) : NULL;
   if (block != NULL) {
-    if (HAK_UNLIKELY(thread_leave_unchanged())) plea_tell();
+    if (HAK_UNLIKELY(thread_leave_unchanged())) notifier_report();
     return block;
   }
   block = large_fresh(size, align, use);
   bool may_fit = block != NULL || large_may_fit(size, align); /* else it fails, whatever is freed */
   if (HAK_UNLIKELY(block == NULL) && may_fit && trim_all()) block = large_fresh(size, align, use);
-  if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
+  if (HAK_UNLIKELY(thread_leave_with_upkeep())) notifier_report();
   if (HAK_LIKELY(block != NULL)) return block;
   return may_fit ? large_again(size, align, use) : out_of_memory();
 }
@@ -234,7 +234,7 @@ static void *named_try(const named_request_t *r, bool *refused) {
   bool may_fit = r->size_class != CLASS_NONE || large_may_fit(large_request(r->size), r->align);
   bool again = block == NULL && !*refused && may_fit && trim_all();
   if (HAK_UNLIKELY(again)) block = named_block(r->heap, r->size_class, r->size, r->align, r->use, r->function, refused);
-  if (HAK_UNLIKELY(thread_leave_with_upkeep())) plea_tell();
+  if (HAK_UNLIKELY(thread_leave_with_upkeep())) notifier_report();
   return block;
 }
 
@@ -246,7 +246,7 @@ HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_
   bool refused;
   void *block = named_try(&request, &refused);
   bool fits = c != CLASS_NONE || (block == NULL && large_may_fit(large_request(room), align));
-  for (unsigned pleas = 0; block == NULL && !refused && fits && pleas < PLEAS_MOST && plea_for(size); pleas++) {
+  for (unsigned reclaims = 0; block == NULL && !refused && fits && reclaims < RECLAIMS_MOST && notifier_reclaim(size); reclaims++) {
     block = named_try(&request, &refused);
   }
   if (block == NULL) return out_of_memory();

@@ -28,7 +28,7 @@ typedef struct pressure {
   _Atomic uint32_t source;     /* the kind of `limit` */
   _Atomic uint64_t limit, use; /* bytes, as last seen; limit 0: none */
   _Atomic uint64_t look_at;    /* heap size in units at which the next check is due; UINT64_MAX during a check */
-  _Atomic uint32_t to_report;  /* the level to report to the program: front/plea.h; PRESSURE_NONE: none */
+  _Atomic uint32_t to_report;  /* the level to report to the program: front/notifier.h; PRESSURE_NONE: none */
   _Atomic bool has_callback;   /* the program has set a callback */
   _Atomic bool contained;      /* its control group has a limit, and the last read of it succeeded */
   /* Figures. */

@@ -74,7 +74,7 @@
 #include "front/boot.c"
 #include "front/inspect.c"
 #include "front/memcheck.c"
-#include "front/plea.c"
+#include "front/notifier.c"
 #include "front/named.c"
 #include "front/alloc.c"
 #include "front/free.c"
