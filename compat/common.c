@@ -93,7 +93,7 @@ bool compat_shrink(void *block, size_t size) {
 
 /* Not by setting another for a moment: then another thread could end the heap. */
 hak_heap_t *compat_default(void) {
-  if (compat_is_served()) return thread_heap != NULL ? (hak_heap_t *)(void *)thread_heap->stand_in : NULL;
+  if (compat_is_served()) return thread_heap != NULL ? (hak_heap_t *)(void *)thread_heap->default_heap : NULL;
   hak_heap_t *in_force = hak_heap_set_default(NULL);
   if (in_force != NULL) (void)hak_heap_set_default(in_force);
   return in_force;

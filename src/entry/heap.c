@@ -94,8 +94,8 @@ HAK_COLD hak_heap_t *hak_heap_set_default(hak_heap_t *heap) {
   thread_enter();
   if (mine == NULL) mine = thread_attach();
   if (HAK_UNLIKELY(mine == NULL) && trim_all()) mine = thread_attach();
-  heap_t *before = mine != NULL ? mine->stand_in : NULL;
-  if (mine != NULL) thread_set_stand_in(inner(heap));
+  heap_t *before = mine != NULL ? mine->default_heap : NULL;
+  if (mine != NULL) thread_set_default(inner(heap));
   else errno = ENOMEM;
   (void)thread_leave_with_upkeep();
   return outer(before);

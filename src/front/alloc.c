@@ -271,7 +271,7 @@ void *alloc_own(size_t size, size_t align, span_use_t use) {
 
 void *alloc_any(size_t size, size_t align, span_use_t use) {
   heap_t *heap = thread_heap;
-  if (HAK_UNLIKELY(heap != NULL && heap->stand_in != NULL)) return alloc_from(heap->stand_in, size, align, use, "malloc");
+  if (HAK_UNLIKELY(heap != NULL && heap->default_heap != NULL)) return alloc_from(heap->default_heap, size, align, use, "malloc");
   return alloc_own(size, align, use);
 }
 
@@ -281,7 +281,7 @@ HAK_NOINLINE void *alloc_miss_own(size_t size) { return alloc_own(size, 1, SPAN_
 /* Bypasses the bin. Where bins have rules of their own, or the thread has none to take from, this is alloc_any. */
 HAK_COLD void *alloc_uncached(size_t size) {
   heap_t *heap = thread_heap;
-  bool usual = HAK_SECURE || memcheck_on() || heap == NULL || heap->stand_in != NULL || load_relaxed(&heap->watched);
+  bool usual = HAK_SECURE || memcheck_on() || heap == NULL || heap->default_heap != NULL || load_relaxed(&heap->watched);
   if (usual || size == 0 || size > SMALL_MAX) return alloc_any(size, 1, SPAN_PLAIN);
   thread_enter();
   void *entry = heap_take_one(heap, class_for(size));

@@ -29,7 +29,7 @@
 
 /* Like block_alloc, but the block is zeroed. */
 HAK_CHECKED void *block_alloc_zeroed(size_t size);
-/* The same, past a stand-in. */
+/* The same, but never from a named heap. */
 HAK_CHECKED void *block_alloc_own_zeroed(size_t size);
 /* `align` is a power of two. Returns NULL with errno ENOMEM when out of memory. */
 HAK_CHECKED void *block_alloc_aligned(size_t align, size_t size);
@@ -52,7 +52,7 @@ HAK_INLINE void *block_alloc_or(size_t size, void *(*miss)(size_t size)) {
 
 HAK_INLINE void *block_alloc(size_t size) { return HAK_SECURE ? alloc_secure(size) : block_alloc_or(size, alloc_miss); }
 
-/* Never from a named heap that stands in for the thread's own, for which every bin is empty. */
+/* Never from a named heap that is the thread's default: while one is, every bin of the fast path is empty. */
 HAK_INLINE void *block_alloc_own(size_t size) { return HAK_SECURE ? alloc_secure_own(size) : block_alloc_or(size, alloc_miss_own); }
 
 /* The body of block_free. With `gate`, `limit` is region.gated_limit: for a block beyond it, nothing is done, and false leaves the block to

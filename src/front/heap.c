@@ -80,10 +80,10 @@ void heap_set_thread(heap_t *heap, uintptr_t thread) {
   }
 }
 
-void heap_set_stand_in(heap_t *heap, heap_t *named) {
-  heap_t *before = heap->stand_in;
+void heap_set_default(heap_t *heap, heap_t *named) {
+  heap_t *before = heap->default_heap;
   if (named != NULL) add_relaxed(&named->named.users, 1);
-  heap->stand_in = named;
+  heap->default_heap = named;
   if (before != NULL) add_relaxed(&before->named.users, (uint32_t)-1);
 }
 

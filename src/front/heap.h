@@ -28,7 +28,7 @@ typedef struct heap_named {
   _Atomic bool given;      /* true from hak_heap_new to hak_heap_free */
   _Atomic char name[HEAP_NAME];
   _Atomic uint32_t tag;    /* the tag of its blocks in profiles */
-  _Atomic uint32_t users;  /* how many threads have it as their stand_in */
+  _Atomic uint32_t users;  /* how many threads have it as their default heap */
   _Atomic uint64_t limit;  /* bytes; 0: none */
   _Atomic uint64_t peak, allocs, refused;
   span_hook_t *span_hook;  /* from named_set_span_hook; NULL: none */
@@ -81,7 +81,7 @@ typedef struct heap {
   uint64_t random;
   struct quarantine *quarantine; /* front/quarantine.c */
   _Atomic uint32_t forking; /* 1 while its thread forks; read by the child until its repair */
-  struct heap *stand_in; /* the named heap that its thread takes from instead; NULL: none */
+  struct heap *default_heap; /* the named heap that malloc takes from instead, in this heap's thread; NULL: none */
   heap_rest_t rest;
   heap_named_t named;
   heap_counts_t counts;
@@ -153,8 +153,8 @@ void heap_free_remotely(void *block);
 void heap_retire_bins(heap_t *heap);
 /* Draws how many small allocations pass before the next one gets a guard slot: at random, guard_every on average. */
 uint32_t heap_guard_interval(heap_t *heap);
-/* Makes the thread of `heap` take from a named heap; with NULL, from its own again. By that thread, or where no thread has the heap. */
-void heap_set_stand_in(heap_t *heap, heap_t *named);
+/* Makes a named heap the default of the thread of `heap`; with NULL, its own again. By that thread, or where no thread has the heap. */
+void heap_set_default(heap_t *heap, heap_t *named);
 /* In a fork's child: returns whether the heap's thread exists here. Until the fork handler has named the forker, any of the threads that
  * were forking at the same time may pass for it. */
 HAK_INLINE bool heap_survives(const heap_t *heap, const heap_t *mine, const heap_t *forker) {

@@ -17,9 +17,9 @@
  *
  * Makes a heap; at most HEAP_NAME - 1 characters of the name are kept. Returns NULL when out of memory. */
 HAK_CHECKED heap_t *named_new(const char *name);
-/* Frees all blocks of the heap, and the heap. Ends the process if it is a thread's stand-in. */
+/* Frees all blocks of the heap, and the heap. Ends the process if it is a thread's default heap. */
 void named_end(heap_t *heap, const char *function);
-/* Frees all blocks of the heap, which stays, also as the stand-in of threads. */
+/* Frees all blocks of the heap, which stays, also as the default heap of threads. */
 void named_reset(heap_t *heap, const char *function);
 
 /* Takes one entry (slab/sample.h) of the class; its block is not live yet. Returns NULL when out of memory, or, with *refused set, if the

@@ -75,8 +75,8 @@ static bool heaps_orphan(const heap_t *mine, bool inside) {
     begun |= heap->owner.held.units != 0;
     bool survives = heap_survives(heap, mine, by);
     store_relaxed(&heap->forking, 0);
-    if (!survives) heap->stand_in = NULL;
-    if (heap->stand_in != NULL) owner_add(&heap->stand_in->named.users, 1);
+    if (!survives) heap->default_heap = NULL;
+    if (heap->default_heap != NULL) owner_add(&heap->default_heap->named.users, 1);
     if (survives) continue;
     begun |= load_relaxed(&heap->inside) != 0;
     store_relaxed(&heap->inside, 0);

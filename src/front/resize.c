@@ -221,7 +221,7 @@ static HAK_NOINLINE void *realloc_leaving(const block_info_t *info, void *block,
 
 void *block_realloc_to_default(void *block, size_t size) {
   if (!HAK_REALLOC_LEAVES) return block_realloc(block, size);
-  const heap_t *mine = thread_heap, *to = mine != NULL ? mine->stand_in : NULL;
+  const heap_t *mine = thread_heap, *to = mine != NULL ? mine->default_heap : NULL;
   const region_bin_t *bin;
   bool of_thread = small_size_in(&bin, block, "realloc") != 0 && racy_load(&bin->thread) > OWNER_OF_MANY;
   if (HAK_LIKELY(of_thread && to == NULL)) return block_realloc(block, size);

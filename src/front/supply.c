@@ -45,7 +45,7 @@ heap_t *heap_attach(const heap_t *wanted) {
   drain_note(heap);
   heap_unlock(heap);
   memset(heap->shared_blocks, 0, sizeof heap->shared_blocks);
-  heap_set_stand_in(heap, NULL); /* left by a thread that has ended unseen */
+  heap_set_default(heap, NULL); /* left by a thread that has ended unseen */
   return heap;
 }
 

@@ -94,14 +94,14 @@ static HAK_NOINLINE void give_heap_up(heap_t *heap) {
   heap_lock(heap);
   thread_fast_heap = &heap_none;
   thread_heap_set(NULL);
-  heap_set_stand_in(heap, NULL);
+  heap_set_default(heap, NULL);
   heap_detach(heap);
 }
 
-/* After the last round nobody takes a heap from the thread. So it has one only for a call, or while a named heap stands in. */
+/* After the last round nobody takes a heap from the thread. So it has one only for a call, or while a named heap is its default. */
 static bool is_in_last_round(void) { return thread_exits >= PTHREAD_DESTRUCTOR_ITERATIONS; }
 static bool keeps_heap_too_long(void) {
-  return is_in_last_round() && thread_inside == 1 && thread_heap != NULL && thread_heap->stand_in == NULL;
+  return is_in_last_round() && thread_inside == 1 && thread_heap != NULL && thread_heap->default_heap == NULL;
 }
 
 static void leave(void) {
@@ -216,8 +216,8 @@ static heap_t *attach_to(const heap_t *wanted) {
 
 heap_t *thread_attach(void) { return attach_to(NULL); }
 
-void thread_set_stand_in(heap_t *named) {
-  heap_set_stand_in(thread_heap, named);
+void thread_set_default(heap_t *named) {
+  heap_set_default(thread_heap, named);
   thread_fast_heap = named != NULL ? &heap_none : thread_heap;
 }
 

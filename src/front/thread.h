@@ -7,8 +7,8 @@
 #include "front/audit.h"
 #include "front/repair.h"
 
-/* The heap that the fast path of malloc pops from: heap_none before the first miss, after the thread's end, and while a named heap stands
- * in. */
+/* The heap that the fast path of malloc pops from: heap_none before the first miss, after the thread's end, and while a named heap is
+ * its default. */
 extern __thread heap_t *thread_fast_heap __attribute__((tls_model("initial-exec")));
 /* The thread's own heap; NULL before the first miss and after the thread's end. */
 extern __thread heap_t *thread_heap __attribute__((tls_model("initial-exec")));
@@ -53,8 +53,8 @@ void thread_after_fork(void);
 HAK_CHECKED void *thread_take_shared(unsigned size_class);
 /* The thread's heap, attached if need be; NULL when out of memory. */
 HAK_CHECKED heap_t *thread_attach(void);
-/* Makes the thread, which has a heap, take from a named heap instead; with NULL, from its own again. */
-void thread_set_stand_in(heap_t *named);
+/* Makes a named heap the default of the thread, which has a heap: malloc takes from it instead; with NULL, from the thread's own again. */
+void thread_set_default(heap_t *named);
 /* Called where a thread frees a large block that could be kept: a thread without a heap gets one, to keep them in, after a few. */
 void thread_attach_to_keep(void);
 /* Called where a thread frees a block of this owner's. If the thread has no heap and the owner is an orphan, that heap becomes the

@@ -1290,7 +1290,7 @@ FAULTS = [
           "  (void)wipe;\n"),
     Fault("default_outlives_its_thread", "front/thread.c", "a thread that ends leaves its default heap in use forever",
           "api.linked.hak.alone",
-          "  thread_heap_set(NULL);\n  heap_set_stand_in(heap, NULL);\n",
+          "  thread_heap_set(NULL);\n  heap_set_default(heap, NULL);\n",
           "  thread_heap_set(NULL);\n"),
     Fault("defaults_of_the_parents_threads", "front/repair.c", "in a fork's child, threads that are not there keep a heap in use",
           "api.linked.hak.alone",
