@@ -34,9 +34,9 @@ void *out_of_memory(void) {
 bool trim_all(void) {
   static _Atomic uint64_t others_ms;
   heap_t *heap = thread_heap;
-  bool own = heap != NULL && heap_may_trim(heap), left = handover_waiting() > 0;
+  bool own = heap != NULL && heap_may_trim(heap), parked = handover_parked_bytes() > 0;
   if (own) heap_trim_briefly(heap);
-  if (left) handover_release();
+  if (parked) handover_release();
   uint64_t now = os_now_ms();
   bool others = now - load_relaxed(&others_ms) >= TRIM_OTHERS_MS;
   if (others) {
@@ -45,7 +45,7 @@ bool trim_all(void) {
     heap_trim_others_briefly();
   }
   bool waited = large_trim(), room = limits_make_room(heap); /* last: gives back what the steps before have left empty */
-  return waited || own || left || others || room;
+  return waited || own || parked || others || room;
 }
 
 /* An allocation that has failed is tried again at most this often, each time after the program has freed something. */

@@ -142,7 +142,7 @@ static bool much_has_gone(void) {
 
 /* Whether much could go back, by the process's figures and by those of `heap`, which may be NULL. */
 static bool much_is_idle(const heap_t *heap) {
-  if (ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT || drain_waiting() + handover_waiting() >= KEEPER_BYTES) return true;
+  if (ledger_idle_units() >= KEEPER_BYTES >> HAK_UNIT_SHIFT || drain_waiting() + handover_parked_bytes() >= KEEPER_BYTES) return true;
   return heap != NULL && hole_bytes_since_look(&heap->owner) > HOLE_WORTH;
 }
 

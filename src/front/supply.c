@@ -38,7 +38,7 @@ heap_t *heap_attach(const heap_t *wanted) {
   heap_t *heap = heaps_take(thread_self(), wanted);
   if (heap == NULL) return NULL;
   heap_lock(heap);
-  handover_end(heap);
+  handover_unpark(heap);
   heap->owner.orphan = false;
   heap_set_thread(heap, thread_self());
   if (HAK_UNLIKELY(repair_was_made())) bins_recover(heap);
@@ -193,7 +193,7 @@ void heap_detach(heap_t *heap) {
   heap_set_thread(heap, 0);
   (void)remote_collect(&heap->owner);
   slab_release_empty(&heap->owner); /* from here on slabs end as they become free */
-  if (!handover_leave(heap)) drain_empty(heap);
+  if (!handover_park(heap)) drain_empty(heap);
   bool has_slabs = owner_has_slabs(&heap->owner);
   owner_unlock(&heap->owner);
   if (heaps_keep(heap, has_slabs ? UINT32_MAX : ORPHANS_KEPT)) return;
@@ -205,7 +205,7 @@ static void heaps_trim_others(bool briefly) {
     if (!lock_try(&heap->owner.lock)) continue;
     if (load_relaxed(&heap->owner.thread) == 0) {
       (void)kept_release(&heap->owner.kept);
-      handover_end(heap);
+      handover_unpark(heap);
       drain_empty(heap);
     }
     heap_collect_slabs(heap, briefly);

@@ -144,13 +144,13 @@ FAULTS = [
      """  heap_set_thread(heap, 0);
   (void)remote_collect(&heap->owner);
   slab_release_empty(&heap->owner); /* from here on slabs end as they become free */
-  if (!handover_leave(heap)) drain_empty(heap);
+  if (!handover_park(heap)) drain_empty(heap);
   bool has_slabs = owner_has_slabs(&heap->owner);
   owner_unlock(&heap->owner);
 """,
      """  (void)remote_collect(&heap->owner);
   slab_release_empty(&heap->owner);
-  if (!handover_leave(heap)) drain_empty(heap);
+  if (!handover_park(heap)) drain_empty(heap);
   bool has_slabs = owner_has_slabs(&heap->owner);
   owner_unlock(&heap->owner);
   heap_set_thread(heap, 0);
@@ -256,7 +256,7 @@ FAULTS = [
     ("drained_where_the_thread_was", "front/bin.c", "if (at == 0 || bin->seen < at + 1 + BIN_REACH || ", "if (at == 0 || ", "drained*"),
     ("drained_where_the_bar_was", "front/bin.c", " || !(HAK_SECURE || entry_is_barred(racy_load(&entries[at])))) {", ") {", "drained_late"),
     ("popped_below_a_bar", "front/bin.h", "  if (entry_is_barred(entry)) return NULL;\n", "  if (entry == BIN_END) return NULL;\n", "drained"),
-    ("handed_over_unseen", "front/handover.c", "bool same = load_relaxed(&handovers[i].heap) == heap;", "bool same = true;", "handed_over"),
+    ("handed_over_unseen", "front/handover.c", "bool same = load_relaxed(&parked_heaps[i].heap) == heap;", "bool same = true;", "handed_over"),
     ("handed_over_without_lock", "front/handover.c", "if (heap == NULL || !lock_try_if_free(&heap->owner.lock)) return;",
      "if (heap == NULL) return;", "handed_over"),
     ("idle_noted_by_an_old_word", "space/ledger.c",

@@ -168,7 +168,7 @@ void judge_state(void) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) judge_heap(heap);
   judge_units();
   if (ledger_used_units() != ledger_census().used_units) explore_fail("units in use are counted wrong");
-  if (!target_handovers_counted()) explore_fail("what ended threads have left is counted wrong");
+  if (!target_parked_counted()) explore_fail("what ended threads have left is counted wrong");
 }
 
 void judge_nothing_used(void) {

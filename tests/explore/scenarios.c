@@ -533,10 +533,10 @@ static void handed_over(void) {
   to_be_handed_over(EXPLORE_ACTORS - 1);
   heap_t *heap = target_heap_of(EXPLORE_ACTORS - 1);
   target_end_thread();
-  target_age_handovers();
+  target_age_parked();
   if (bin_count(heap_bin_for(heap, BIG)) == 0) explore_fail("nothing is left");
 }
-static void age_twice(void) { target_age_handovers(), target_age_handovers(); }
+static void age_twice(void) { target_age_parked(), target_age_parked(); }
 static void take_both_and_end(void) { (void)take(BIG), give(take(BIG)), target_end_thread(); }
 
 /* Empties the parked bins; from then on no heap is parked. */
@@ -607,7 +607,7 @@ const scenario_t scenarios[] = {
     {"named_large", some_named, {named_large, named_free_large, give_1}, judge_named, NULL, 2, 3},
     {"named_forked", some_named, {named_large, fork_and_use_named, give_1}, judge_forked, NULL, EVERY, EVERY},
     {"named_forked_end", some_named, {target_named_end, fork_and_take, named_free_0}, judge_forked, NULL, 1, 2},
-    {"handed_over", handed_over, {take_both_and_end, target_age_handovers, give_0}, judge_handed_over, NULL, 2, 4},
+    {"handed_over", handed_over, {take_both_and_end, target_age_parked, give_0}, judge_handed_over, NULL, 2, 4},
     {"handed_over_at_the_end", about_to_end, {target_end_thread, age_twice, take_and_give}, judge_handed_over, NULL, 2, 4},
     {"handed_over_forked", about_to_end, {target_end_thread, fork_and_use, age_twice}, judge_handed_over_forked, NULL, EVERY, EVERY},
     {"kept_taken", one_kept, {take_large, target_trim_others, give_large_and_take}, judge_end_live, NULL, 2, 4},
@@ -639,7 +639,7 @@ const scenario_t scenarios[] = {
     {"interrupted_large", large_interrupted, {take_and_give_large, target_trim_others}, judge_end_live, NULL, 1, 2},
     {"interrupted_drain", drain_interrupted, {target_trim_others, pop_and_push}, judge_end_live, NULL, 1, 2},
     {"interrupted_adoption", adoption_interrupted, {take_and_give, take_one, give_0}, judge_end, NULL, 0, 2},
-    {"interrupted_handover", handover_interrupted, {take_both_and_end, target_age_handovers}, judge_handed_over, NULL, EVERY, EVERY},
+    {"interrupted_handover", handover_interrupted, {take_both_and_end, target_age_parked}, judge_handed_over, NULL, EVERY, EVERY},
     {"interrupted_sampled", sampled_interrupted, {sampled_used_again, give_0}, judge_end_live, NULL, EVERY, EVERY},
     {"double_free_flushed", full_slab_of_first, {give_0_wrongly, give_0_wrongly}, found_in_bin, DOUBLE_FREE, EVERY, EVERY},
     {"double_free_used", full_slab_of_first, {give_take_and_give, give_0_wrongly}, found_in_bin, DOUBLE_FREE, EVERY, EVERY},

@@ -86,18 +86,18 @@ void target_age_kept(void) {
   thread_leave();
 }
 
-void target_age_handovers(void) {
+void target_age_parked(void) {
   thread_enter();
-  for (unsigned i = 0; i < HANDOVERS; i++) handover_look(i, false);
+  for (unsigned i = 0; i < PARKED_MOST; i++) handover_look(i, false);
   thread_leave();
 }
 
-bool target_handovers_counted(void) {
+bool target_parked_counted(void) {
   int64_t bytes = 0;
-  for (unsigned i = 0; i < HANDOVERS; i++) {
-    if (load_relaxed(&handovers[i].heap) != NULL) bytes += load_relaxed(&handovers[i].bytes);
+  for (unsigned i = 0; i < PARKED_MOST; i++) {
+    if (load_relaxed(&parked_heaps[i].heap) != NULL) bytes += load_relaxed(&parked_heaps[i].bytes);
   }
-  return load_relaxed(&left_bytes) == bytes;
+  return load_relaxed(&parked_bytes) == bytes;
 }
 
 void target_bar_above(size_t size) {

@@ -25,9 +25,9 @@ void target_trim_others(void);
 /* What the keeper does with the large blocks that threads keep, twice. */
 void target_age_kept(void);
 /* One check of the parked bins; a second check empties them. */
-void target_age_handovers(void);
+void target_age_parked(void);
 /* Returns whether the bytes of the parked heaps add up to the count of them. */
-bool target_handovers_counted(void);
+bool target_parked_counted(void);
 /* Bars the entry above the bin's top, which the running thread has popped meanwhile; then does the rest of a drain. */
 void target_bar_above(size_t size);
 void target_take_barred(void);

@@ -146,7 +146,7 @@ TEST(what_a_thread_has_left_is_not_shared_by_others) {
   pthread_barrier_wait(&leaves);
   REQUIRE(pthread_join(leaver, NULL) == 0);
   void *block = block_alloc(LEFT_SIZE);
-  CHECK(block != NULL && thread_heap == NULL && handover_waiting() > 0);
+  CHECK(block != NULL && thread_heap == NULL && handover_parked_bytes() > 0);
   CHECK_EQ(load_relaxed(&left->state), HEAP_ORPHAN); /* another heap may be one: if two threads make the same shared heap, one stays */
   check_census();
   block_free(block, 0, "free");
@@ -170,13 +170,13 @@ TEST(blocks_that_keep_several_slabs_are_not_left) {
   heap_t *heap = heap_first();
   CHECK_EQ(bin_count(heap_bin_for(heap, 16384)), 0);
   CHECK(bin_count(heap_bin_for(heap, LEFT_SIZE)) > 0 && check_census().slabs == 1);
-  CHECK_EQ(handover_waiting(), class_info[class_of(LEFT_SIZE)].blocks * class_info[class_of(LEFT_SIZE)].size);
+  CHECK_EQ(handover_parked_bytes(), class_info[class_of(LEFT_SIZE)].blocks * class_info[class_of(LEFT_SIZE)].size);
   CHECK_EQ(drain_waiting(), 0);
   handover_release();
-  CHECK(check_census().slabs == 0 && handover_waiting() == 0);
+  CHECK(check_census().slabs == 0 && handover_parked_bytes() == 0);
   run_thread(leave_few, NULL);
-  CHECK(handover_waiting() > 0);
-  CHECK(thread_attach() == heap && handover_waiting() == 0 && drain_waiting() > 0);
+  CHECK(handover_parked_bytes() > 0);
+  CHECK(thread_attach() == heap && handover_parked_bytes() == 0 && drain_waiting() > 0);
 }
 
 static void *leave_much(void *bytes) {
@@ -218,9 +218,9 @@ TEST(what_threads_have_left_is_found_when_memory_runs_out) {
   run_thread(leave_few, NULL);
   fake_os_fail(FAKE_TAKING, 1, UINT64_MAX);
   for (int i = 0; i < 3; i++) {
-    CHECK(handover_waiting() > 0);
+    CHECK(handover_parked_bytes() > 0);
     void *all = block_alloc(units_mapped() * HAK_UNIT);
-    CHECK(all != NULL && handover_waiting() == 0);
+    CHECK(all != NULL && handover_parked_bytes() == 0);
     block_free(all, 0, "free");
     run_thread(leave_few, NULL);
   }

@@ -188,7 +188,7 @@ TEST(what_threads_have_left_starts_it) {
   REQUIRE(pthread_barrier_init(&all_have, NULL, THREADS) == 0);
   for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&others[i], NULL, use_classes_and_end, NULL) == 0);
   for (int i = 0; i < THREADS; i++) REQUIRE(pthread_join(others[i], NULL) == 0);
-  CHECK(keeper_starts() > 0 && handover_waiting() < (uint64_t)4 << 20);
+  CHECK(keeper_starts() > 0 && handover_parked_bytes() < (uint64_t)4 << 20);
 }
 
 /* ---- requests while it runs ---- */
@@ -198,7 +198,7 @@ static void ask_at_the_first_nap(void) {
   if (naps == 1) store_relaxed(&request_wanted, 1);
   if (load_relaxed(&request_done) != 1 || done_after_ms != 0) return;
   done_after_ms = slept_ms;
-  CHECK_EQ(handover_waiting(), 0);
+  CHECK_EQ(handover_parked_bytes(), 0);
 }
 
 TEST(it_does_what_is_asked_for_though_nothing_is_due_for_long) {
@@ -208,7 +208,7 @@ TEST(it_does_what_is_asked_for_though_nothing_is_due_for_long) {
   heap_t *heap = NULL;
   REQUIRE(thread_attach() != NULL);
   REQUIRE(pthread_create(&other, NULL, use_and_end, &heap) == 0 && pthread_join(other, NULL) == 0);
-  CHECK(handover_waiting() > 0);
+  CHECK(handover_parked_bytes() > 0);
   meanwhile = ask_at_the_first_nap;
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 1 && idle_bytes() == 0);
