@@ -153,7 +153,7 @@ def _use(found: Descriptor) -> tuple[int, int]:
         units = found.word("region", "region.units")
         address, stride, each = found.zone("units")
         records = found.memory.read(address, -(-units // each) * stride).view(found.record("unit", ["kind"]))
-        empty = [found.values[kind] for kind in ("kind.free", "kind.kept") if kind in found.values]
+        empty = [found.values[kind] for kind in ("kind.free", "kind.cached") if kind in found.values]
         return int((~np.isin(records["kind"][:units], empty)).sum()), units
     except (Unreadable, Failure, ValueError):
         return 0, 0

@@ -102,8 +102,8 @@ class _Heap:
 def _sum(reader: Reader, on: Contents, taken: np.ndarray, zero: dict[str, float], huge: np.ndarray) -> _Heap:
     """Sums over the `taken` pages; `zero` is the share of each kind's huge pages that was never written."""
     page, classes = reader.memory.page_size, len(reader.classes)
-    kind = {name: (on.kind == reader.value(f"kind.{name}")) & taken for name in ("slab", "large", "free", "kept", "meta")}
-    kind["free"] |= kind["kept"]  # kept by a thread for its next large block
+    kind = {name: (on.kind == reader.value(f"kind.{name}")) & taken for name in ("slab", "large", "free", "cached", "meta")}
+    kind["free"] |= kind["cached"]  # by a thread, for its next large block
     slab, large = kind["slab"], kind["large"] & ~on.past
     out = np.where(slab, np.clip(page - on.free - on.waiting - on.cached, 0, page), 0)
     live = np.bincount(np.minimum(on.size_class[slab], classes), out[slab], classes + 1).astype(np.int64)
@@ -424,8 +424,8 @@ def _counted(reader: Reader, heap: Heap, taken: Snapshot, shares: list[float]) -
     blocks = sum(each.slabs * each.slab_size for each in taken.classes)
     free = blocks - sum(live) - cached - remote
     words = (heap.superslabs["free"] & heap.superslabs["dirty"]).view(np.uint32)
-    kept = heap.units[heap.units["kind"] == reader.value("kind.kept")]
-    spans = (int(np.bitwise_count(words).sum()) + int(kept["units"].sum())) * heap.unit_bytes
+    spare = heap.units[heap.units["kind"] == reader.value("kind.cached")]
+    spans = (int(np.bitwise_count(words).sum()) + int(spare["units"].sum())) * heap.unit_bytes
     return [*_heap_rows([*live, taken.large_bytes], shares, (cached, remote, spans, free)), None, None]
 
 

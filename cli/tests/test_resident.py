@@ -190,8 +190,8 @@ def test_pages_sum_to_what_is_counted(known, tmp_path):
     assert found.live[:-1].sum() == counts["live"] and found.live[-1] == taken.large_bytes
     assert (found.cached, found.waiting) == (counts["cached"], counts["remote"])
     assert found.free == slabs - sum(counts.values()) + past
-    free, kept = (heap.units[heap.units["kind"] == reader.value(f"kind.{name}")] for name in ("free", "kept"))
-    assert found.spans + found.overshoot == heap.unit_bytes * (len(free) + int(kept["units"].sum()))
+    free, cached = (heap.units[heap.units["kind"] == reader.value(f"kind.{name}")] for name in ("free", "cached"))
+    assert found.spans + found.overshoot == heap.unit_bytes * (len(free) + int(cached["units"].sum()))
 
 
 def test_pages_by_scan_are_those_of_pagemap_less_the_page_of_zeros(known, tmp_path):

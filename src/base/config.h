@@ -23,7 +23,7 @@
  *   owner        the heap a slab belongs to, and the thread that heap is attached to
  *   orphan       a heap whose thread has exited
  *   parked       of a heap: its thread has ended with blocks still in the bins, for the next thread to use: front/handover.h
- *   kept         of a large block: freed, but its thread keeps the span for a request of the same length: slab/kept.h
+ *   large cache  freed large blocks whose spans a thread keeps for requests of the same length: slab/large_cache.h
  *   keeper       hakmem's own thread, which gives memory back while the program makes no calls: front/keeper.h
  *
  * Remote frees, by threads that do not own the block: slab/remote.h:

@@ -90,7 +90,7 @@ static const named_value_t values[] PUBLISHED(".data.rel.ro.names") = {
     {"kind.slots", UNIT_SLOTS},
     {"kind.meta", UNIT_META},
     {"kind.guard", UNIT_GUARD},
-    {"kind.kept", UNIT_KEPT},
+    {"kind.cached", UNIT_CACHED},
     {"class.zero", CLASS_ZERO},
     {"bits.group_words", 8}, /* in a bitmap: adjacent words of one unit, before those of the superslab's next unit */
     {"bits.group_bytes", REGION_BITS_GROUP},

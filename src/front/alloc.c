@@ -142,7 +142,7 @@ static HAK_NOINLINE void *alloc_small(size_t size) {
 
 /* --- large ------------------------------------------------------------------------------- */
 
-/* A new large block, not one that the thread has kept. */
+/* A new large block, not one from the thread's cache. */
 static void *large_fresh(size_t size, size_t align, span_use_t use) {
   if (use != SPAN_GROWN) return large_alloc(size, align, use);
   return large_alloc_to_grow(size, thread_heap != NULL ? thread_heap->number : 0);

@@ -193,7 +193,7 @@ static void audit_rest_alone(void) {
   audit_counts_alone();
   slots_audit_alone();
   if (HAK_SECURE) large_secure_audit_alone();
-  for (const heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) kept_audit_alone(&heap->owner.kept);
+  for (const heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) large_cache_audit_alone(&heap->owner.large_cache);
 }
 
 void audit_slow_path(heap_t *mine) {

@@ -68,7 +68,7 @@ static void census_large(hak_stats_t *stats, hak_class_stats_t *of_class, const 
 }
 
 /* Kept large blocks: free, but for their thread alone. */
-static void census_kept(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) {
+static void census_cached(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) {
   (void)of_class;
   uint64_t bytes = load_relaxed(&first->units) * HAK_UNIT;
   stats->span_free += bytes;
@@ -86,7 +86,7 @@ static uint32_t census_unit(hak_stats_t *stats, hak_class_stats_t *of_class, uin
       [UNIT_SLAB] = census_slab,
       [UNIT_LARGE] = census_large,
       [UNIT_META] = census_meta,
-      [UNIT_KEPT] = census_kept,
+      [UNIT_CACHED] = census_cached,
   };
   const unit_t *first = unit_at(unit);
   uint8_t kind = load_acquire(&first->kind);
@@ -106,8 +106,8 @@ static void census_heaps(hak_stats_t *stats, hak_class_stats_t *of_class) {
     stats->heaps += !bare;
     stats->heaps_orphaned += is_orphan(heap);
     stats->remote_frees += load_relaxed(&heap->owner.remote_frees);
-    stats->large_allocs += load_relaxed(&heap->owner.kept.takes);
-    stats->large_frees += load_relaxed(&heap->owner.kept.puts);
+    stats->large_allocs += load_relaxed(&heap->owner.large_cache.takes);
+    stats->large_frees += load_relaxed(&heap->owner.large_cache.puts);
     stats->bins_grown += load_relaxed(&heap->budget.grown);
     stats->bins_shrunk += load_relaxed(&heap->budget.shrunk);
     counted += load_relaxed(&heap->counted_allocs);

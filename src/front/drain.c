@@ -34,7 +34,7 @@ static int64_t bins_drainable(heap_t *heap) {
 }
 
 void drain_note(heap_t *heap) {
-  uint32_t units = kept_units(&heap->owner.kept);
+  uint32_t units = large_cache_units(&heap->owner.large_cache);
   store_relaxed(&heap->rest.noted_units, units);
   int64_t bytes = (int64_t)(units * HAK_UNIT) + bins_drainable(heap);
   add_relaxed(&drainable, bytes - load_relaxed(&heap->rest.noted));
@@ -130,16 +130,17 @@ static uint64_t drain(const heap_t *mine, bool resting) {
 /* What threads keep of large blocks goes back without a barrier. */
 uint64_t drain_bins(const heap_t *mine) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    if (heap != mine) (void)kept_release(&heap->owner.kept);
+    if (heap != mine) (void)large_cache_flush(&heap->owner.large_cache);
   }
   return drain(mine, false);
 }
 
 /* Returns true if some of what the thread keeps went back. If the thread has taken some of it since, and then rested, the keeper must not
  * wait for that: it is noted anew. */
-static bool age_kept(heap_t *heap) {
-  bool given = kept_age(&heap->owner.kept) != 0;
-  if (kept_units(&heap->owner.kept) == load_relaxed(&heap->rest.noted_units) || !lock_try_if_free(&heap->owner.lock)) return given;
+static bool age_large_cache(heap_t *heap) {
+  bool given = large_cache_age(&heap->owner.large_cache) != 0;
+  if (large_cache_units(&heap->owner.large_cache) == load_relaxed(&heap->rest.noted_units) || !lock_try_if_free(&heap->owner.lock))
+    return given;
   drain_note(heap);
   owner_unlock(&heap->owner);
   return given;
@@ -151,7 +152,7 @@ static bool drain_gone(heap_t *heap) {
   if (load_relaxed(&heap->owner.thread) != 0 || load_relaxed(&heap->rest.noted) == 0 || !lock_try_if_free(&heap->owner.lock)) return false;
   bool gone = load_relaxed(&heap->owner.thread) == 0;
   if (gone) {
-    (void)kept_release(&heap->owner.kept);
+    (void)large_cache_flush(&heap->owner.large_cache);
     drain_empty(heap);
     slab_release_empty(&heap->owner);
   }
@@ -181,9 +182,9 @@ static bool heap_rests(heap_t *heap) {
 uint64_t drain_resting(uint32_t *aging) {
   bool any = false, aged = false;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    aged |= age_kept(heap);
+    aged |= age_large_cache(heap);
     aged |= drain_gone(heap);
-    *aging += kept_units(&heap->owner.kept) > 0;
+    *aging += large_cache_units(&heap->owner.large_cache) > 0;
     bool rests = heap_rests(heap);
     any |= rests;
     *aging += !rests && heap->rest.looks > 0;

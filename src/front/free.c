@@ -33,10 +33,10 @@ static bool free_large(unit_t *span, void *block, const char *function) {
   free_claim(block, function);
   large_require_whole(span, function);
   if (HAK_UNLIKELY(load_relaxed(&span->owned))) named_let_go(span);
-  if (!HAK_SECURE && load_relaxed(&span->units) <= KEPT_LONGEST) thread_attach_to_keep();
-  heap_keep_t kept = heap_keep_large(thread_heap, span);
-  if (kept == KEEP_NONE) large_free(span);
-  return kept == KEEP_AS_NOTED;
+  if (!HAK_SECURE && load_relaxed(&span->units) <= LARGE_CACHE_LONGEST) thread_attach_to_cache();
+  heap_cached_t cached = heap_cache_large(thread_heap, span);
+  if (cached == CACHED_NONE) large_free(span);
+  return cached == CACHED_AS_NOTED;
 }
 
 static bool free_slot(unit_t *span, void *block, const char *function) {
@@ -67,7 +67,7 @@ static bool free_in_slab(unit_t *span, void *block, const char *function) {
   return false;
 }
 
-static bool (*const free_of_kind[UNIT_KEPT + 1])(unit_t *span, void *block, const char *function) = {
+static bool (*const free_of_kind[UNIT_CACHED + 1])(unit_t *span, void *block, const char *function) = {
     [UNIT_SLAB] = free_in_slab,
     [UNIT_LARGE] = free_large,
     [UNIT_SLOTS] = free_slot,

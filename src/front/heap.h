@@ -46,7 +46,7 @@ typedef struct heap_rest {
   uint8_t looks;
   _Atomic int64_t noted;        /* bytes; written with owner.lock, as are the next two */
   uint32_t grown;               /* budget.grown when that was noted */
-  _Atomic uint32_t noted_units; /* the units in it that are kept large blocks */
+  _Atomic uint32_t noted_units; /* the units in it that are cached large blocks */
 } heap_rest_t;
 
 typedef struct heap {

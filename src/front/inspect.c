@@ -100,7 +100,7 @@ static const kind_t kinds[] = {
     [UNIT_SLOTS] = {slots_place, slots_fault_class, slots_describe, NULL},
     [UNIT_META] = {.words = "hakmem's own memory"},
     [UNIT_GUARD] = {.words = "guard or quarantined memory"},
-    [UNIT_KEPT] = {.words = "freed memory in no block"},
+    [UNIT_CACHED] = {.words = "freed memory in no block"},
 };
 
 static const kind_t *kind_of(const unit_t *span) { return &kinds[load_acquire(&span->kind)]; }

@@ -27,16 +27,16 @@ static uint32_t span_used(uint32_t unit) {
 
 /* The same, but large blocks that threads keep are no spans any more: a thread that was about to keep or take one may have left it in no
  * place. */
-static uint32_t span_used_but_kept(uint32_t unit) {
+static uint32_t span_used_but_cached(uint32_t unit) {
   unit_t *first = unit_at(unit);
-  if (load_relaxed(&first->kind) == UNIT_KEPT) store_relaxed(&first->kind, (uint8_t)UNIT_FREE);
+  if (load_relaxed(&first->kind) == UNIT_CACHED) store_relaxed(&first->kind, (uint8_t)UNIT_FREE);
   return span_used(unit);
 }
 
-/* Frees all kept blocks, but not where this thread itself may be keeping or taking one. */
-static void kept_recover(bool inside) {
-  for (heap_t *heap = heap_first(); heap != NULL && !inside; heap = load_relaxed(&heap->next)) kept_forget(&heap->owner.kept);
-  span_recover(inside ? span_used : span_used_but_kept);
+/* Frees all cached large blocks, but not where this thread itself may be caching or taking one. */
+static void large_caches_recover(bool inside) {
+  for (heap_t *heap = heap_first(); heap != NULL && !inside; heap = load_relaxed(&heap->next)) large_cache_forget(&heap->owner.large_cache);
+  span_recover(inside ? span_used : span_used_but_cached);
 }
 
 static heap_t *_Atomic forker;
@@ -146,7 +146,7 @@ static void heap_repair(heap_t *mine, bool unfinished) {
   bool begun = keeper_after_fork();
   if (!heaps_orphan(mine, inside) && !begun && !unfinished) return;
   owners_reset(inside, unfinished);
-  kept_recover(inside);
+  large_caches_recover(inside);
   slabs_recover(inside);
 }
 

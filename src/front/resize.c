@@ -96,7 +96,7 @@ static bool resize_large(unit_t *slab, size_t size) {
   bool resized = size >= LARGE_MIN && (HAK_UNLIKELY(owned) ? named_resize_large(slab, size) : large_resize(slab, size));
   heap_t *heap = thread_heap;
   bool may_grow = !resized && !owned && size > large_usable(slab);
-  bool again = may_grow && heap != NULL && large_is_before_kept(slab) && kept_release(&heap->owner.kept);
+  bool again = may_grow && heap != NULL && large_is_before_cached(slab) && large_cache_flush(&heap->owner.large_cache);
   if (again) resized = large_resize(slab, size);
   thread_leave_with_upkeep();
   if (HAK_COUNTED && resized) {

@@ -78,28 +78,28 @@ void heap_take_back(heap_t *heap, void *block) {
 /* --- large blocks ------------------------------------------------------------------------ */
 
 /* How many units of large blocks each thread may keep: all threads together a sixteenth of what is in use, but each at least two. */
-#define KEPT_SHARE 16
-#define KEPT_LEAST 2u
-static uint32_t keep_most(void) {
+#define LARGE_CACHE_SHARE 16
+#define LARGE_CACHE_LEAST 2u
+static uint32_t cache_units_most(void) {
   if (HAK_SECURE || memcheck_on() || option_get(OPTION_decay_ms) == 0 || pressure_now() >= PRESSURE_NEAR) return 0;
-  uint64_t share = ledger_used_units() / KEPT_SHARE, threads = heaps_attached() | 1;
-  if (HAK_LIKELY(share >= KEPT_UNITS * threads)) return KEPT_UNITS; /* the usual case, and a division is slow */
-  return share <= KEPT_LEAST * threads ? KEPT_LEAST : (uint32_t)(share / threads);
+  uint64_t share = ledger_used_units() / LARGE_CACHE_SHARE, threads = heaps_attached() | 1;
+  if (HAK_LIKELY(share >= LARGE_CACHE_UNITS * threads)) return LARGE_CACHE_UNITS; /* the usual case, and a division is slow */
+  return share <= LARGE_CACHE_LEAST * threads ? LARGE_CACHE_LEAST : (uint32_t)(share / threads);
 }
 
 void *heap_take_large(heap_t *heap, size_t size, span_use_t use) {
-  return HAK_SECURE || heap == NULL ? NULL : large_take_kept(&heap->owner.kept, size, use);
+  return HAK_SECURE || heap == NULL ? NULL : large_take_cached(&heap->owner.large_cache, size, use);
 }
 
-heap_keep_t heap_keep_large(heap_t *heap, unit_t *first) {
-  if (heap == NULL || load_relaxed(&first->units) > KEPT_LONGEST) return KEEP_NONE;
-  uint32_t kept = large_keep(&heap->owner.kept, first, keep_most());
-  if (kept == 0) return KEEP_NONE;
-  if (HAK_LIKELY(kept <= load_relaxed(&heap->rest.noted_units))) return KEEP_AS_NOTED;
+heap_cached_t heap_cache_large(heap_t *heap, unit_t *first) {
+  if (heap == NULL || load_relaxed(&first->units) > LARGE_CACHE_LONGEST) return CACHED_NONE;
+  uint32_t cached = large_put_cached(&heap->owner.large_cache, first, cache_units_most());
+  if (cached == 0) return CACHED_NONE;
+  if (HAK_LIKELY(cached <= load_relaxed(&heap->rest.noted_units))) return CACHED_AS_NOTED;
   heap_lock(heap);
   drain_note(heap);
   heap_unlock(heap);
-  return KEEP_MORE;
+  return CACHED_MORE;
 }
 
 /* --- what goes back ---------------------------------------------------------------------- */
@@ -110,7 +110,7 @@ void heap_tick(heap_t *heap) {
   uint64_t now = os_now_ms();
   if (now - heap->last_tick_ms < (pressure_now() >= PRESSURE_NEAR ? TICK_NEAR_MS : TICK_MS)) return;
   heap->last_tick_ms = now;
-  (void)kept_age(&heap->owner.kept);
+  (void)large_cache_age(&heap->owner.large_cache);
   heap_lock(heap);
   (void)remote_collect(&heap->owner);
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
@@ -155,7 +155,7 @@ static void heap_collect_slabs(heap_t *heap, bool briefly) {
 
 bool heap_may_trim(heap_t *heap) {
   if (load_relaxed(&heap->owner.pending_classes) != 0 || load_relaxed(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
-  if (kept_units(&heap->owner.kept) > 0 || load_relaxed(&heap->hides) || heap_may_hide(heap)) return true;
+  if (large_cache_units(&heap->owner.large_cache) > 0 || load_relaxed(&heap->hides) || heap_may_hide(heap)) return true;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     if (bin_count(heap_bin(heap, c)) > 0) return true;
   }
@@ -168,7 +168,7 @@ bool heap_may_trim(heap_t *heap) {
 /* Gives back everything that the heap keeps. */
 static void heap_empty(heap_t *heap, bool briefly) {
   heap_lock(heap);
-  (void)kept_release(&heap->owner.kept);
+  (void)large_cache_flush(&heap->owner.large_cache);
   drain_empty(heap);
   heap_collect_slabs(heap, briefly);
   heap->trimmed_free_bytes = load_relaxed(&heap->owner.free_bytes);
@@ -188,7 +188,7 @@ static bool retire_bins(heap_t *heap) {
 }
 
 void heap_detach(heap_t *heap) {
-  (void)kept_release(&heap->owner.kept);
+  (void)large_cache_flush(&heap->owner.large_cache);
   heap->owner.orphan = true;
   heap_set_thread(heap, 0);
   (void)remote_collect(&heap->owner);
@@ -204,7 +204,7 @@ static void heaps_trim_others(bool briefly) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (!lock_try(&heap->owner.lock)) continue;
     if (load_relaxed(&heap->owner.thread) == 0) {
-      (void)kept_release(&heap->owner.kept);
+      (void)large_cache_flush(&heap->owner.large_cache);
       handover_unpark(heap);
       drain_empty(heap);
     }

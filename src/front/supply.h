@@ -24,21 +24,21 @@ void heap_flush(heap_t *heap, bin_t *bin);
  * NULL. */
 void heap_take_back(heap_t *heap, void *block);
 
-/* Takes one of the large blocks that the thread keeps; NULL if none fits. `heap` may be NULL. */
+/* Takes one of the thread's cached large blocks; NULL if none fits. `heap` may be NULL. */
 HAK_CHECKED void *heap_take_large(heap_t *heap, size_t size, span_use_t use);
-/* Keeps a large block that is not live any more. KEEP_NONE: it was not kept, and the caller has to free it. KEEP_AS_NOTED: it was kept.
- * KEEP_MORE: it was kept, and the heap keeps more than was noted for the keeper. `heap` may be NULL. */
-typedef enum heap_keep { KEEP_NONE, KEEP_AS_NOTED, KEEP_MORE } heap_keep_t;
-HAK_CHECKED heap_keep_t heap_keep_large(heap_t *heap, unit_t *first);
+/* Caches a large block that is not live any more. CACHED_NONE: it was not cached, and the caller has to free it. CACHED_AS_NOTED: it was
+ * cached. CACHED_MORE: it was cached, and the heap caches more than was noted for the keeper. `heap` may be NULL. */
+typedef enum heap_cached { CACHED_NONE, CACHED_AS_NOTED, CACHED_MORE } heap_cached_t;
+HAK_CHECKED heap_cached_t heap_cache_large(heap_t *heap, unit_t *first);
 
-/* If a tick is due: shrinks unused bins, near a memory limit others too, and gives back kept large blocks that were not requested again. */
+/* If a tick is due: shrinks unused bins, near a memory limit others too, and ages the large cache. */
 void heap_tick(heap_t *heap);
-/* Gives back the blocks in bins, the large blocks that are kept, remote frees and wholly free slabs. */
+/* Gives back the blocks in bins, the cached large blocks, remote frees and wholly free slabs. */
 void heap_trim(heap_t *heap);
 /* Whether a trim may give anything back. */
 HAK_CHECKED bool heap_may_trim(heap_t *heap);
-/* By any thread, for all heaps whose lock is free: gives back remote frees, wholly free slabs, and what orphans have in bins and keep. What
- * live threads have in their bins is left to drain_bins. */
+/* By any thread, for all heaps whose lock is free: gives back remote frees, wholly free slabs, and what orphans have in bins and caches.
+ * What live threads have in their bins is left to drain_bins. */
 void heap_trim_others(void);
 /* The same two where an allocation has failed: they look for frees that nobody has announced only while there may be some, since that takes
  * time in proportion to the heap. */

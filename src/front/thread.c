@@ -221,7 +221,7 @@ void thread_set_default(heap_t *named) {
   thread_fast_heap = named != NULL ? &heap_none : thread_heap;
 }
 
-void thread_attach_to_keep(void) {
+void thread_attach_to_cache(void) {
   if (thread_heap == NULL && thread_exits == 0 && ++thread_large_frees >= LARGE_FREES_FIRST) (void)attach_to(NULL);
 }
 

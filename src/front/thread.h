@@ -55,8 +55,8 @@ HAK_CHECKED void *thread_take_shared(unsigned size_class);
 HAK_CHECKED heap_t *thread_attach(void);
 /* Makes a named heap the default of the thread, which has a heap: malloc takes from it instead; with NULL, from the thread's own again. */
 void thread_set_default(heap_t *named);
-/* Called where a thread frees a large block that could be kept: a thread without a heap gets one, to keep them in, after a few. */
-void thread_attach_to_keep(void);
+/* Called where a thread frees a large block that could be cached: a thread without a heap gets one, to cache them in, after a few. */
+void thread_attach_to_cache(void);
 /* Called where a thread frees a block of this owner's. If the thread has no heap and the owner is an orphan, that heap becomes the
  * thread's: a thread that frees one of its blocks mostly frees more. */
 void thread_adopt(slab_owner_t *owner);

@@ -241,7 +241,7 @@ typedef struct cache_entry {
 enum { CACHE_FIRST = 8, CACHE_SHIFT = 12, CACHE_ANEW = 256 };
 /* The cache starts with one page and doubles whenever more than an eighth of its entries were replaced: among 15 addresses in 256 places
  * two collide with a chance of one third, and if both occur in every walk, no such walk is ever fully cached. */
-static HAK_APART cache_entry_t cache[1 << CACHE_SHIFT];
+static HAK_APART cache_entry_t rule_cache[1 << CACHE_SHIFT];
 static _Atomic uint32_t cache_shift = CACHE_FIRST, cache_replaced;
 static _Atomic uint32_t cache_walks;
 
@@ -252,7 +252,7 @@ enum { RULE_FP = 1, RULE_CFA = 1, RULE_CFA_BITS = 15, RULE_SAVED = 16, RULE_SAVE
 enum { RULE_NONE = RULE_FP };
 
 static uint64_t cache_hash(uint64_t pc) { return pc * UINT64_C(0x9e3779b97f4a7c15); }
-static cache_entry_t *cache_at(uint64_t hash) { return &cache[hash >> (64 - load_relaxed(&cache_shift))]; }
+static cache_entry_t *cache_at(uint64_t hash) { return &rule_cache[hash >> (64 - load_relaxed(&cache_shift))]; }
 
 static void cache_grow(void) {
   uint32_t shift = load_relaxed(&cache_shift), replaced = load_relaxed(&cache_replaced) + 1;
@@ -477,7 +477,7 @@ HAK_NOINLINE uint32_t unwind_here(void **frames, uint32_t most, bool *whole, unw
 }
 
 void unwind_forget(void) {
-  for (uint32_t i = 0; i < (uint32_t)1 << load_relaxed(&cache_shift); i++) store_relaxed(&cache[i].pc, 0);
+  for (uint32_t i = 0; i < (uint32_t)1 << load_relaxed(&cache_shift); i++) store_relaxed(&rule_cache[i].pc, 0);
 }
 
 void unwind_prepare(void) {

@@ -41,7 +41,7 @@ void audit_unit_alone(uint32_t unit) {
   const unit_t *slab = unit_at(unit), *head = unit_head(unit);
   uint8_t kind = load_relaxed(&slab->kind), of_span = load_relaxed(&head->kind);
   void *at = region_address(unit);
-  AUDIT(kind <= UNIT_KEPT, at, "a unit is of no kind");
+  AUDIT(kind <= UNIT_CACHED, at, "a unit is of no kind");
   if (kind == UNIT_INSIDE) {
     bool within = slab->head < unit && of_span != UNIT_INSIDE && of_span != UNIT_FREE && unit - slab->head < load_relaxed(&head->units);
     AUDIT(within, at, "a further unit is in no span");

@@ -138,14 +138,14 @@ void *large_alloc_to_grow(size_t size, uint32_t home) {
   return unit != SPAN_NONE ? block_enter(unit, bytes, size, SPAN_GROWN) : NULL;
 }
 
-void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
+void *large_take_cached(large_cache_t *cache, size_t size, span_use_t use) {
   size_t bytes = large_good_size(size);
   uint32_t units = units_of(bytes);
-  uint32_t unit = bytes != 0 && units <= KEPT_LONGEST ? kept_take(kept, units) : SPAN_NONE;
+  uint32_t unit = bytes != 0 && units <= LARGE_CACHE_LONGEST ? large_cache_take(cache, units) : SPAN_NONE;
   if (unit == SPAN_NONE) {
-    /* Long runs of free units, and runs that are not fresh, come before what is kept: it goes back where the space may have no such run. */
-    bool first = (units > KEPT_LONGEST && use != SPAN_ZEROED) || ledger_idle_units() < units;
-    if (first && kept->bound != 0) (void)kept_release(kept);
+    /* Long runs of free units, and runs that are not fresh, come before the cache: it is flushed where the space may have no such run. */
+    bool first = (units > LARGE_CACHE_LONGEST && use != SPAN_ZEROED) || ledger_idle_units() < units;
+    if (first && cache->bound != 0) (void)large_cache_flush(cache);
     return NULL;
   }
   if (torn() && !torn_mend(region_address(unit), units * HAK_UNIT)) {
@@ -157,7 +157,7 @@ void *large_take_kept(kept_t *kept, size_t size, span_use_t use) {
   if (use == SPAN_ZEROED) large_clear(unit, bytes);
   store_relaxed(&unit_at(unit)->bytes, bytes);
   store_release(&unit_at(unit)->kind, (uint8_t)UNIT_LARGE); /* with its bytes */
-  owner_add(&kept->takes, 1);
+  owner_add(&cache->takes, 1);
   return block_begin(unit, bytes, size);
 }
 
@@ -181,11 +181,11 @@ void large_free(unit_t *first) {
   span_free(unit, units);
 }
 
-uint32_t large_keep(kept_t *kept, unit_t *first, uint32_t most) {
+uint32_t large_put_cached(large_cache_t *cache, unit_t *first, uint32_t most) {
   if (load_relaxed(&first->units) > most || first->notified) return 0;
   sample_close_large(unit_number(first));
-  uint32_t units = kept_put(kept, first, most);
-  if (units != 0) owner_add(&kept->puts, 1);
+  uint32_t units = large_cache_put(cache, first, most);
+  if (units != 0) owner_add(&cache->puts, 1);
   return units;
 }
 
@@ -197,9 +197,9 @@ void large_move(unit_t *from, void *to) {
   memcpy((char *)to + done, (char *)region_address(start) + done, bytes - done);
 }
 
-bool large_is_before_kept(const unit_t *first) {
+bool large_is_before_cached(const unit_t *first) {
   uint32_t behind = unit_number(first) + load_relaxed(&first->units);
-  return behind < load_relaxed(&region.units) && load_relaxed(&unit_at(behind)->kind) == UNIT_KEPT;
+  return behind < load_relaxed(&region.units) && load_relaxed(&unit_at(behind)->kind) == UNIT_CACHED;
 }
 
 bool large_resize(unit_t *first, size_t size) {

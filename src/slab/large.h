@@ -5,10 +5,10 @@
 #ifndef SLAB_LARGE_H
 #define SLAB_LARGE_H
 
-#include "slab/kept.h"
+#include "slab/large_cache.h"
 #include "slab/large_secure.h"
 
-/* What large_allocs and large_frees count, with the takes and puts of each kept_t. */
+/* What large_allocs and large_frees count, with the takes and puts of each large_cache_t. */
 extern _Atomic uint64_t large_alloc_count, large_free_count;
 
 /* The size to request of a large block: a large alignment may need one even for a size that slabs have. */
@@ -22,18 +22,18 @@ void large_note_size(void *block, size_t size);
 /* As large_alloc with SPAN_GROWN, at a place where the block may grow further; `home` as in span.h. */
 HAK_CHECKED void *large_alloc_to_grow(size_t size, uint32_t home);
 void large_free(unit_t *first);
-/* The same with what a thread keeps, for that thread alone. large_take_kept returns NULL if nothing that is kept fits. large_keep returns
- * the units that are kept then, or 0 if there is no room.  Not in the secure library. */
-HAK_CHECKED void *large_take_kept(kept_t *kept, size_t size, span_use_t use);
-HAK_CHECKED uint32_t large_keep(kept_t *kept, unit_t *first, uint32_t most);
+/* The same with the cache of a thread, for that thread alone. large_take_cached returns NULL if nothing in the cache fits.
+ * large_put_cached returns the units that are cached then, or 0 if there is no room.  Not in the secure library. */
+HAK_CHECKED void *large_take_cached(large_cache_t *cache, size_t size, span_use_t use);
+HAK_CHECKED uint32_t large_put_cached(large_cache_t *cache, unit_t *first, uint32_t most);
 /* Whether such a block could be had if all others were freed. */
 HAK_CHECKED bool large_may_fit(size_t size, size_t align);
 /* Makes usable what the secure library keeps back of freed blocks; false if there is none, as in the other libraries. */
 bool large_trim(void);
 /* Makes `size` bytes usable in place; false if that cannot be. New bytes are not zeroed. */
 HAK_CHECKED bool large_resize(unit_t *first, size_t size);
-/* Whether the span behind the block is kept, by any thread; it may no longer be so. */
-HAK_CHECKED bool large_is_before_kept(const unit_t *first);
+/* Whether the span behind the block is in any thread's cache; it may no longer be so. */
+HAK_CHECKED bool large_is_before_cached(const unit_t *first);
 /* Moves the content of a live block into another, `to`, which is not smaller; what `from` holds afterwards is undefined. */
 void large_move(unit_t *from, void *to);
 

@@ -9,7 +9,7 @@
 #define SLAB_SLAB_H
 
 #include "os/lock.h"
-#include "slab/kept.h"
+#include "slab/large_cache.h"
 #include "slab/sample.h"
 
 typedef struct slab_list {
@@ -34,7 +34,7 @@ typedef struct slab_owner {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t pending_classes; /* a bit for each whose stack may not be empty, set after the push */
   _Atomic int32_t pending_count; /* slabs on those stacks and in `rest`, give or take those just on their way */
   _Atomic uint32_t pending[CLASS_COUNT]; /* stacks of slabs with remote frees, by first unit + 1; 0: none; any thread pushes */
-  kept_t kept;
+  large_cache_t large_cache;
   HAK_ALIGNED(HAK_CACHE_LINE) lock_t lock; /* guards all below */
   uint32_t rest[CLASS_COUNT];  /* taken off those stacks, and left for the next collection */
   _Atomic uint64_t remote_frees;

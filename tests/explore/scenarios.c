@@ -463,14 +463,14 @@ static void fork_and_take(void) {
   target_trim();
 }
 
-/* --- large blocks that a thread keeps ---------------------------------------------------------- */
+/* --- large blocks that a thread caches --------------------------------------------------------- */
 
-/* One large block in use, and one kept. */
-static void one_kept(void) {
+/* One large block in use, and one cached. */
+static void one_cached(void) {
   taken_by(0, 2, HAK_SMALL_MAX + 1);
   a[2] = take(BIG);
   give(a[1]);
-  if (kept_units(&target_heap_of(0)->owner.kept) != units_of(HAK_SMALL_MAX + 1)) explore_fail("it is not kept");
+  if (large_cache_units(&target_heap_of(0)->owner.large_cache) != units_of(HAK_SMALL_MAX + 1)) explore_fail("it is not cached");
 }
 static void take_and_give_large(void) { give(take(HAK_SMALL_MAX + 1)); }
 static void take_large(void) { (void)take(HAK_SMALL_MAX + 1); }
@@ -557,7 +557,7 @@ static void hits_interrupted(void) { bin_of_some(), explore_handle(take_and_give
 static void refill_interrupted(void) { taken_by(0, BIG_BLOCKS, BIG), explore_handle(take_and_give); }
 static void take_three(void) { (void)take(BIG), (void)take(BIG), (void)take(BIG); }
 static void trim_interrupted(void) { two_blocks_left(), explore_handle(take_and_give); }
-static void large_interrupted(void) { one_kept(), explore_handle(take_and_give_large); }
+static void large_interrupted(void) { one_cached(), explore_handle(take_and_give_large); }
 static void drain_interrupted(void) {
   taken_by(1, BIG_BLOCKS, BIG);
   given_back(2, BIG_BLOCKS);
@@ -610,10 +610,10 @@ const scenario_t scenarios[] = {
     {"handed_over", handed_over, {take_both_and_end, target_age_parked, give_0}, judge_handed_over, NULL, 2, 4},
     {"handed_over_at_the_end", about_to_end, {target_end_thread, age_twice, take_and_give}, judge_handed_over, NULL, 2, 4},
     {"handed_over_forked", about_to_end, {target_end_thread, fork_and_use, age_twice}, judge_handed_over_forked, NULL, EVERY, EVERY},
-    {"kept_taken", one_kept, {take_large, target_trim_others, give_large_and_take}, judge_end_live, NULL, 2, 4},
-    {"kept_released", one_kept, {take_and_give_large, target_trim_others, take_large}, judge_end_live, NULL, 2, 4},
-    {"kept_aged", one_kept, {take_and_give_large, target_age_kept, target_age_kept}, judge_end_live, NULL, 2, 4},
-    {"kept_forked", one_kept, {take_and_give_large, fork_and_use_large, target_age_kept}, judge_forked, NULL, 1, 2},
+    {"cached_taken", one_cached, {take_large, target_trim_others, give_large_and_take}, judge_end_live, NULL, 2, 4},
+    {"cached_released", one_cached, {take_and_give_large, target_trim_others, take_large}, judge_end_live, NULL, 2, 4},
+    {"cached_aged", one_cached, {take_and_give_large, target_age_large_caches, target_age_large_caches}, judge_end_live, NULL, 2, 4},
+    {"cached_forked", one_cached, {take_and_give_large, fork_and_use_large, target_age_large_caches}, judge_forked, NULL, 1, 2},
     {"drained", bin_of_some, {pop_and_push, target_trim_others}, judge_end_live, NULL, EVERY, EVERY},
     {"drained_late", bin_barred_late, {up_and_down, target_take_barred}, judge_end_live, NULL, EVERY, EVERY},
     {"drained_late_and_left", bin_barred_late, {up, target_take_barred}, judge_end_live, NULL, EVERY, EVERY},

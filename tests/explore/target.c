@@ -78,10 +78,10 @@ void target_trim_others(void) {
   thread_leave();
 }
 
-void target_age_kept(void) {
+void target_age_large_caches(void) {
   thread_enter();
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    for (int i = 0; i < 2; i++) (void)kept_age(&heap->owner.kept);
+    for (int i = 0; i < 2; i++) (void)large_cache_age(&heap->owner.large_cache);
   }
   thread_leave();
 }

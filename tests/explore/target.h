@@ -23,7 +23,7 @@ void target_many_orphans(void);
 void target_trim(void);
 void target_trim_others(void);
 /* What the keeper does with the large blocks that threads keep, twice. */
-void target_age_kept(void);
+void target_age_large_caches(void);
 /* One check of the parked bins; a second check empties them. */
 void target_age_parked(void);
 /* Returns whether the bytes of the parked heaps add up to the count of them. */

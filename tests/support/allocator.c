@@ -39,7 +39,7 @@
 
 #include "slab/class.c"
 #include "slab/unit.c"
-#include "slab/kept.c"
+#include "slab/large_cache.c"
 #include "slab/track.c"
 #include "slab/sample.c"
 #include "slab/slab.c"

@@ -174,7 +174,8 @@ BREACH(ALL, "a large block has not the bytes of its units", ADD(large->bytes, -H
 BREACH(ALL, "a large block has more left over than a page", large->left = 1 << 20)
 BREACH(ALL, "a large block is in the list of no owner", store_relaxed(&large->owned, true);
        store_relaxed(&remote_of(unit_number(large))->owner, NULL))
-BREACH(ALL, "what a thread keeps is no span of that kind", store_relaxed(&owner->kept.kept_spans[0], (uint64_t)1 << 32 | (unit + 1)))
+BREACH(ALL, "what a thread caches is no span of that kind",
+       store_relaxed(&owner->large_cache.cached_spans[0], (uint64_t)1 << 32 | (unit + 1)))
 BREACH(ALL, "a large block is not live", (void)region_clear_live(region_address(unit_number(large))))
 BREACH(ALL, "a span ends beyond the frontier", store_relaxed(&large->units, 1 << 20))
 BREACH(ALL, "a span's last unit is not in it", large[LARGE_UNITS - 1].head--)

@@ -871,7 +871,7 @@ TEST(the_cache_is_as_large_as_it_is_used) {
   enum { FEW = 100, MANY = 2000 };
   put_all(FEW);
   CHECK(found_of(FEW) > FEW / 2);
-  CHECK(unit_is_zero((char *)cache + PAGE, sizeof cache - PAGE));
+  CHECK(unit_is_zero((char *)rule_cache + PAGE, sizeof rule_cache - PAGE));
   for (int i = 0; i < 5; i++) put_all(MANY);
   CHECK_EQ(load_relaxed(&cache_shift), CACHE_SHIFT);
   CHECK(found_of(MANY) > MANY / 2);

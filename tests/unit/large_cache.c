@@ -1,5 +1,5 @@
-/* kept.c - large blocks that a thread keeps: which come back, how many may stay, and when they go. */
-#include "slab/kept.h"
+/* large_cache.c - the large blocks that a thread caches: which come back, how many may stay, and when they go. */
+#include "slab/large_cache.h"
 
 #include <pthread.h>
 #include <sys/mman.h>
@@ -38,7 +38,7 @@ static void start_kept(void) {
 }
 
 static void give(void *block) { block_free(block, 0, "free"); }
-static kept_t *mine(void) { return &thread_heap->owner.kept; }
+static large_cache_t *mine(void) { return &thread_heap->owner.large_cache; }
 
 static hak_stats_t check_sums(void) {
   hak_stats_t stats;
@@ -57,13 +57,13 @@ TEST(a_block_of_as_many_units_comes_from_what_the_thread_keeps) {
   memset(one, 1, LARGE);
   give(one);
   give(wide);
-  CHECK_EQ(kept_units(mine()), 4);
+  CHECK_EQ(large_cache_units(mine()), 4);
   CHECK_EQ(ledger_used_units(), used);
   CHECK(check_sums().live < live);
   CHECK(take(3 * HAK_UNIT) == wide);
   CHECK(unit_head((uint32_t)region_unit(wide))->bytes == 3 * HAK_UNIT);
   CHECK(take(HAK_UNIT) == one);
-  CHECK_EQ(kept_units(mine()), 0);
+  CHECK_EQ(large_cache_units(mine()), 0);
   CHECK(mine()->takes == 2 && mine()->puts == 2);
   give(one);
   CHECK(take(2 * HAK_UNIT) != one);
@@ -82,26 +82,27 @@ TEST(what_it_gives_is_zero_and_aligned_where_that_was_asked_for) {
 }
 
 TEST(a_thread_keeps_a_share_and_no_more_than_there_is_room_for) {
-  void *spans[3][KEPT_WAYS];
+  void *spans[3][LARGE_CACHE_WAYS];
   start_kept();
-  for (unsigned i = 0; i < 3 * KEPT_WAYS; i++) spans[i / KEPT_WAYS][i % KEPT_WAYS] = take((i / KEPT_WAYS + 1) * HAK_UNIT);
-  for (unsigned i = 0; i < KEPT_WAYS; i++) give(spans[0][i]);
+  for (unsigned i = 0; i < 3 * LARGE_CACHE_WAYS; i++)
+    spans[i / LARGE_CACHE_WAYS][i % LARGE_CACHE_WAYS] = take((i / LARGE_CACHE_WAYS + 1) * HAK_UNIT);
+  for (unsigned i = 0; i < LARGE_CACHE_WAYS; i++) give(spans[0][i]);
   give(held[0]); /* the thread keeps enough spans of that length already */
-  CHECK_EQ(kept_units(mine()), KEPT_WAYS);
-  for (unsigned i = 0; i < KEPT_WAYS; i++) give(spans[1][i]);
-  CHECK_EQ(kept_units(mine()), 3 * KEPT_WAYS);
-  for (unsigned i = 0; i < KEPT_WAYS; i++) give(spans[2][i]);
-  CHECK_EQ(kept_units(mine()), KEPT_UNITS - (KEPT_UNITS - 3 * KEPT_WAYS) % 3);
+  CHECK_EQ(large_cache_units(mine()), LARGE_CACHE_WAYS);
+  for (unsigned i = 0; i < LARGE_CACHE_WAYS; i++) give(spans[1][i]);
+  CHECK_EQ(large_cache_units(mine()), 3 * LARGE_CACHE_WAYS);
+  for (unsigned i = 0; i < LARGE_CACHE_WAYS; i++) give(spans[2][i]);
+  CHECK_EQ(large_cache_units(mine()), LARGE_CACHE_UNITS - (LARGE_CACHE_UNITS - 3 * LARGE_CACHE_WAYS) % 3);
   CHECK_EQ(check_sums().live, (uint64_t)(HELD - 1) * large_good_size(LARGE));
-  CHECK(kept_release(mine()) && !kept_release(mine()));
-  void *longest = take(KEPT_LONGEST * HAK_UNIT), *longer = take((KEPT_LONGEST + 1) * HAK_UNIT);
+  CHECK(large_cache_flush(mine()) && !large_cache_flush(mine()));
+  void *longest = take(LARGE_CACHE_LONGEST * HAK_UNIT), *longer = take((LARGE_CACHE_LONGEST + 1) * HAK_UNIT);
   give(longest), give(longer);
-  CHECK_EQ(kept_units(mine()), KEPT_LONGEST);
+  CHECK_EQ(large_cache_units(mine()), LARGE_CACHE_LONGEST);
   for (unsigned i = 1; i < HELD; i++) give(held[i]);
-  CHECK(kept_release(mine()));
+  CHECK(large_cache_flush(mine()));
   char *two[] = {take(LARGE), take(LARGE), take(LARGE)};
   for (unsigned i = 0; i < 3; i++) give(two[i]); /* hardly anything is in use */
-  CHECK_EQ(kept_units(mine()), 2);
+  CHECK_EQ(large_cache_units(mine()), 2);
 }
 
 TEST(what_it_gives_is_what_it_has_kept_last) {
@@ -116,11 +117,11 @@ TEST(it_keeps_nothing_where_memory_is_short_or_goes_back_at_once) {
   start_kept();
   store_relaxed(&pressure.level, (uint32_t)PRESSURE_NEAR);
   give(held[0]);
-  CHECK_EQ(kept_units(mine()), 0);
+  CHECK_EQ(large_cache_units(mine()), 0);
   store_relaxed(&pressure.level, (uint32_t)PRESSURE_NONE);
   CHECK(option_set(OPTION_decay_ms, 0));
   give(held[1]);
-  CHECK_EQ(kept_units(mine()), 0);
+  CHECK_EQ(large_cache_units(mine()), 0);
 }
 
 TEST(who_only_takes_what_he_keeps_looks_at_what_is_due_now_and_then) {
@@ -159,43 +160,43 @@ TEST(who_keeps_more_than_before_looks_at_what_is_due) {
 TEST(what_nobody_asks_for_goes_at_the_second_look) {
   start_kept();
   give(held[0]), give(held[1]);
-  CHECK_EQ(kept_age(mine()), 0);
+  CHECK_EQ(large_cache_age(mine()), 0);
   give(take(LARGE)); /* one of the two has been used */
-  CHECK_EQ(kept_age(mine()), 1);
-  CHECK_EQ(kept_units(mine()), 1);
-  CHECK_EQ(kept_age(mine()), 1);
-  CHECK_EQ(kept_units(mine()), 0);
+  CHECK_EQ(large_cache_age(mine()), 1);
+  CHECK_EQ(large_cache_units(mine()), 1);
+  CHECK_EQ(large_cache_age(mine()), 1);
+  CHECK_EQ(large_cache_units(mine()), 0);
   (void)check_sums();
   give(held[2]);
   for (int i = 0; i < 3; i++) { /* by the thread's own slow paths, once a second */
     fake_os_pass_time(1001);
     for (int k = 0; k < 64; k++) heap_tick(thread_heap);
   }
-  CHECK_EQ(kept_units(mine()), 0);
+  CHECK_EQ(large_cache_units(mine()), 0);
   give(held[3]);
   uint32_t aging = 0;
   CHECK(drain_resting(&aging) == 0 && aging == 1); /* by the keeper */
-  CHECK(drain_resting(&aging) == 1 && kept_units(mine()) == 0);
+  CHECK(drain_resting(&aging) == 1 && large_cache_units(mine()) == 0);
 }
 
 TEST(fresh_memory_and_long_runs_come_after_what_is_kept) {
   start_kept();
   for (unsigned i = 0; i < 4; i++) give(held[i]);
-  CHECK(ledger_idle_units() == 0 && kept_units(mine()) == 4);
+  CHECK(ledger_idle_units() == 0 && large_cache_units(mine()) == 4);
   char *four = take(4 * HAK_UNIT); /* no other memory is idle */
-  CHECK(four == held[0] && kept_units(mine()) == 0);
+  CHECK(four == held[0] && large_cache_units(mine()) == 0);
   give(held[5]), give(held[6]);
   char *grown = take(LARGE);
-  CHECK(grown != NULL && take((KEPT_LONGEST + 1) * HAK_UNIT) != NULL);
-  CHECK_EQ(kept_units(mine()), 0);
+  CHECK(grown != NULL && take((LARGE_CACHE_LONGEST + 1) * HAK_UNIT) != NULL);
+  CHECK_EQ(large_cache_units(mine()), 0);
 }
 
 TEST(a_block_grows_into_what_is_kept_behind_it) {
   start_kept();
   CHECK(held[1] == held[0] + HAK_UNIT);
   give(held[1]);
-  CHECK(kept_units(mine()) == 1 && block_expand(held[0], 2 * HAK_UNIT));
-  CHECK_EQ(kept_units(mine()), 0);
+  CHECK(large_cache_units(mine()) == 1 && block_expand(held[0], 2 * HAK_UNIT));
+  CHECK_EQ(large_cache_units(mine()), 0);
   (void)check_sums();
 }
 
@@ -206,7 +207,7 @@ static pthread_barrier_t kept, looked_at;
 static void *keep(void *heap) {
   give(take(100));
   give(held[0]), give(held[1]);
-  CHECK_EQ(kept_units(mine()), 2);
+  CHECK_EQ(large_cache_units(mine()), 2);
   *(heap_t **)heap = thread_heap;
   pthread_barrier_wait(&kept);
   pthread_barrier_wait(&looked_at);
@@ -235,7 +236,7 @@ TEST(a_trim_by_another_thread_takes_what_one_keeps) {
   heap_t *heap = start_keeper(&thread);
   CHECK(drain_waiting() >= 2 * HAK_UNIT);
   (void)drain_bins(thread_heap);
-  CHECK_EQ(kept_units(&heap->owner.kept), 0);
+  CHECK_EQ(large_cache_units(&heap->owner.large_cache), 0);
   uint32_t aging = 0;
   (void)drain_resting(&aging);
   CHECK(aging == 0 && drain_waiting() < HAK_UNIT);
@@ -246,11 +247,11 @@ TEST(a_thread_that_ends_or_trims_keeps_nothing) {
   pthread_t thread;
   heap_t *heap = start_keeper(&thread);
   end_keeper(thread);
-  CHECK_EQ(kept_units(&heap->owner.kept), 0);
+  CHECK_EQ(large_cache_units(&heap->owner.large_cache), 0);
   give(held[2]);
-  CHECK(kept_units(mine()) == 1 && heap_may_trim(thread_heap));
+  CHECK(large_cache_units(mine()) == 1 && heap_may_trim(thread_heap));
   heap_trim(thread_heap);
-  CHECK_EQ(kept_units(mine()), 0);
+  CHECK_EQ(large_cache_units(mine()), 0);
   (void)check_sums();
 }
 
@@ -261,25 +262,25 @@ static void *free_large_alone(void *most) {
   CHECK(thread_heap == NULL);
   void *block = take(size);
   give(block);
-  if (size > KEPT_LONGEST * HAK_UNIT) {
+  if (size > LARGE_CACHE_LONGEST * HAK_UNIT) {
     CHECK(thread_heap == NULL);
     return NULL;
   }
   if (thread_heap == NULL) return NULL;
-  CHECK(kept_units(mine()) == 1 && take(size) == block);
+  CHECK(large_cache_units(mine()) == 1 && take(size) == block);
   give(block);
   return thread_heap;
 }
 
 TEST(a_thread_that_frees_large_blocks_alone_gets_a_heap_to_keep_them_in) {
-  size_t kept_size = LARGE, too_large = (KEPT_LONGEST + 1) * HAK_UNIT;
+  size_t kept_size = LARGE, too_large = (LARGE_CACHE_LONGEST + 1) * HAK_UNIT;
   void *heap;
   pthread_t thread;
   start_kept();
   thread_watch_exits();
   REQUIRE(pthread_create(&thread, NULL, free_large_alone, &kept_size) == 0 && pthread_join(thread, &heap) == 0);
   REQUIRE(heap != NULL);
-  CHECK(load_relaxed(&((heap_t *)heap)->state) == HEAP_ORPHAN && kept_units(&((heap_t *)heap)->owner.kept) == 0);
+  CHECK(load_relaxed(&((heap_t *)heap)->state) == HEAP_ORPHAN && large_cache_units(&((heap_t *)heap)->owner.large_cache) == 0);
   REQUIRE(pthread_create(&thread, NULL, free_large_alone, &too_large) == 0 && pthread_join(thread, &heap) == 0);
   CHECK(heap == NULL);
   (void)check_sums();
@@ -301,7 +302,7 @@ TEST(what_grows_lies_apart_by_threads) {
   void *wide = take(200 * HAK_UNIT);
   for (unsigned i = 0; i < HELD; i++) give(held[i]);
   give(wide);
-  (void)kept_release(mine());
+  (void)large_cache_flush(mine());
   CHECK(thread_heap->number == 0 && superslab_of_growing() == 0);
   REQUIRE(pthread_create(&thread, NULL, grow_at_home, NULL) == 0 && pthread_join(thread, NULL) == 0);
 }
@@ -315,7 +316,7 @@ TEST(what_is_kept_stays_unless_it_lies_behind_a_block_that_grows) {
   give(wide);
   give(other);
   CHECK(block_realloc(one, 2 * HAK_UNIT) != one);
-  CHECK_EQ(kept_units(mine()), 2);
+  CHECK_EQ(large_cache_units(mine()), 2);
   CHECK(block_realloc(wall, 2 * HAK_UNIT) == wall);
 }
 
@@ -324,13 +325,13 @@ TEST(a_fork_loses_no_span_that_was_on_its_way) {
   pthread_t thread;
   heap_t *heap = start_keeper(&thread);
   uint64_t used = ledger_used_units();
-  CHECK_EQ(kept_take(&heap->owner.kept, 1), region_unit(held[1]));
+  CHECK_EQ(large_cache_take(&heap->owner.large_cache, 1), region_unit(held[1]));
   give(held[2]);
   thread_before_fork();
   store_relaxed(&heap->inside, 1);
   thread_after_fork();
   thread_enter(), thread_leave();
-  CHECK(kept_units(&heap->owner.kept) == 0 && kept_units(mine()) == 0);
+  CHECK(large_cache_units(&heap->owner.large_cache) == 0 && large_cache_units(mine()) == 0);
   CHECK_EQ(ledger_used_units(), used - 3);
   (void)check_sums();
   give(held[3]);
@@ -363,7 +364,7 @@ TEST(what_a_fork_left_out_is_mapped_when_it_is_handed_out) {
   CHECK(take(LARGE) == one && torn_has(one, HAK_UNIT));
   CHECK(one[0] == 1 && one[last_page() - 1] == 1 && unit_is_zero(one + last_page(), os_page_size()));
   give(two);
-  CHECK(kept_release(mine()));
+  CHECK(large_cache_flush(mine()));
   char *again = take(3 * HAK_UNIT);
   REQUIRE(again == two && torn_has(two, 3 * HAK_UNIT));
   memset(two, 3, 3 * HAK_UNIT);
@@ -377,7 +378,7 @@ TEST(what_grows_in_place_is_mapped) {
   char *one = take(2 * HAK_UNIT), *two = take(2 * HAK_UNIT);
   REQUIRE(two == one + 2 * HAK_UNIT);
   give(two);
-  CHECK(kept_release(mine()));
+  CHECK(large_cache_flush(mine()));
   lose(two, 2 * HAK_UNIT);
   CHECK(large_resize(unit_head((uint32_t)region_unit(one)), 4 * HAK_UNIT));
   memset(one, 1, 4 * HAK_UNIT);
@@ -391,7 +392,7 @@ TEST(what_cannot_be_mapped_is_not_handed_out) {
   uint64_t used = ledger_used_units();
   fake_os_fail(1u << FAKE_MAP_AT, 1, UINT64_MAX);
   CHECK(take(LARGE) == NULL);
-  CHECK_EQ(kept_units(mine()), 0);
+  CHECK_EQ(large_cache_units(mine()), 0);
   CHECK(unit_is_free((uint32_t)region_unit(one)) && ledger_used_units() < used);
   fake_os_fail_none();
   CHECK(take(LARGE) == one);
