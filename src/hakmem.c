@@ -11,7 +11,7 @@
 #include "os/end.c"
 #include "os/os_linux.c"
 #include "os/fork.c"
-#include "os/standing.c"
+#include "os/credentials.c"
 #include "os/barrier.c"
 #include "os/line.c"
 #include "os/file.c"

@@ -44,7 +44,7 @@ static long with_errno(long result) {
 }
 
 bool change_begin(void) {
-  os_standing_note(); /* a new root may have no /proc */
+  os_credentials_note(); /* a new root may have no /proc */
   return keeper_hold();
 }
 

@@ -195,10 +195,10 @@ static permission_t may_start(bool *confined) {
   if (option_get(OPTION_keeper) == 2) return GRANTED;
   if (load_relaxed(&os_filters) != 0) return REFUSED;
   if (watches()) return GRANTED; /* it was requested */
-  os_standing_t standing = os_standing();
-  if (!standing.filtered && os_is_guest()) return OF_A_GUEST;
-  *confined = !standing.filtered;
-  return !standing.filtered || (os_multi_threaded() && !standing.privileged) ? GRANTED : REFUSED;
+  os_credentials_t credentials = os_credentials();
+  if (!credentials.filtered && os_is_guest()) return OF_A_GUEST;
+  *confined = !credentials.filtered;
+  return !credentials.filtered || (os_multi_threaded() && !credentials.privileged) ? GRANTED : REFUSED;
 }
 
 void keeper_call(const heap_t *heap) {

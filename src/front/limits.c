@@ -208,7 +208,7 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
 /* By the thread that has claimed look_at. */
 static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files, bool refused) {
   uint64_t now = os_now_ms(), units = ledger_heap_units();
-  os_standing_note(); /* for the keeper: the program may soon have used up its descriptors */
+  os_credentials_note(); /* for the keeper: the program may soon have used up its descriptors */
   if (load_relaxed(&pressure.forked)) { /* may be half written */
     store_relaxed(&pressure.forked, false);
     limits_seen.known = limits_seen.found = false;

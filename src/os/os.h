@@ -143,14 +143,14 @@ void os_thread_release(os_thread_t *thread);
 void os_thread_forget(os_thread_t *thread);
 
 /* What the kernel reports about the calling thread: whether a filter checks its system calls, and whether the thread can change its user
- * or has done so.  Reads a file (os/standing.c).  If there is no descriptor or no /proc for that, the last known values hold; if there
+ * or has done so.  Reads a file (os/credentials.c).  If there is no descriptor or no /proc for that, the last known values hold; if there
  * are none, or on any other failure, both are true. */
-typedef struct os_standing {
+typedef struct os_credentials {
   bool filtered, privileged;
-} os_standing_t;
-os_standing_t os_standing(void);
+} os_credentials_t;
+os_credentials_t os_credentials(void);
 /* Reads the file unless it was read before; call it while that is still possible. */
-void os_standing_note(void);
+void os_credentials_note(void);
 /* Returns whether the process was under a filter at the first call, which reads the file. */
 bool os_started_filtered(void);
 /* Returns whether the process has no other thread, including threads of ours, by the same file; false if it cannot be read. */

@@ -34,7 +34,7 @@ static struct {
   uint64_t address_limit, physical_memory, random_seed;
   size_t page_size, map_limit;
   bool secure, alone;
-  os_standing_t standing;
+  os_credentials_t credentials;
   void (*barrier)(void);
   bool confined; /* of the last thread that was requested */
   size_t resident, looked;
@@ -102,7 +102,7 @@ void fake_os_set_map_limit(size_t mappings) { fake.map_limit = mappings; }
 void fake_os_set_random_seed(uint64_t seed) { fake.random_seed = seed; }
 void fake_os_set_secure(bool secure) { fake.secure = secure; }
 void fake_os_set_alone(bool alone) { fake.alone = alone; }
-void fake_os_set_standing(bool filtered, bool privileged) { fake.standing = (os_standing_t){filtered, privileged}; }
+void fake_os_set_credentials(bool filtered, bool privileged) { fake.credentials = (os_credentials_t){filtered, privileged}; }
 bool fake_os_confined(void) { return fake.confined; }
 void fake_os_set_resident(size_t pages) { fake.resident = pages; }
 size_t fake_os_looked_at(void) { return fake.looked; }
@@ -459,9 +459,9 @@ void os_thread_forget(os_thread_t *thread) {
 }
 
 _Atomic uint32_t os_filters;
-os_standing_t os_standing(void) { return fake.standing; }
-void os_standing_note(void) {}
-bool os_started_filtered(void) { return fake.standing.filtered; }
+os_credentials_t os_credentials(void) { return fake.credentials; }
+void os_credentials_note(void) {}
+bool os_started_filtered(void) { return fake.credentials.filtered; }
 bool os_is_guest(void) { return false; }
 bool os_is_only_thread(void) { return true; }
 

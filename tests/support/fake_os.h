@@ -70,8 +70,8 @@ void fake_os_set_alone(bool alone);
 /* How long it has slept, or would have; the second function sets what runs during each sleep, NULL: nothing. */
 uint64_t fake_os_slept_us(void);
 void fake_os_set_meanwhile(void (*run)(void));
-/* What os_standing returns; both are false by default. */
-void fake_os_set_standing(bool filtered, bool privileged);
+/* What os_credentials returns; both are false by default. */
+void fake_os_set_credentials(bool filtered, bool privileged);
 /* Runs in place of each barrier in all threads; NULL: the kernel has no such barrier. */
 void fake_os_set_barrier(void (*barrier)(void));
 /* Whether the thread that was last requested was to be confined. */

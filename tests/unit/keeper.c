@@ -493,9 +493,9 @@ TEST(a_program_that_ends_it_again_and_again_gets_one_a_second) {
 }
 
 /* One process for each line: the conditions that it runs under, and what the keeper does there. */
-static void check_standing(int64_t option, bool own_filter, bool filtered, bool privileged, bool starts, bool confined) {
+static void check_credentials(int64_t option, bool own_filter, bool filtered, bool privileged, bool starts, bool confined) {
   CHECK(option_set(OPTION_keeper, option));
-  fake_os_set_standing(filtered, privileged);
+  fake_os_set_credentials(filtered, privileged);
   start();
   store_relaxed(&os_filters, own_filter);
   leave_idle((size_t)50 << 20);
@@ -503,12 +503,12 @@ static void check_standing(int64_t option, bool own_filter, bool filtered, bool 
   if (starts) CHECK_EQ(fake_os_confined(), confined);
 }
 
-TEST(without_filters_it_is_confined) { check_standing(1, false, false, false, true, true); }
-TEST(with_privileges_it_is_confined) { check_standing(1, false, false, true, true, true); }
-TEST(under_a_filter_there_is_none_beside_one_thread) { check_standing(1, false, true, false, os_multi_threaded(), false); }
-TEST(under_a_filter_there_is_none_with_privileges) { check_standing(1, false, true, true, false, false); }
-TEST(under_a_filter_of_its_own_there_is_none) { check_standing(1, true, false, false, false, false); }
-TEST(the_option_2_starts_it_anywhere) { check_standing(2, true, true, true, true, true); }
+TEST(without_filters_it_is_confined) { check_credentials(1, false, false, false, true, true); }
+TEST(with_privileges_it_is_confined) { check_credentials(1, false, false, true, true, true); }
+TEST(under_a_filter_there_is_none_beside_one_thread) { check_credentials(1, false, true, false, os_multi_threaded(), false); }
+TEST(under_a_filter_there_is_none_with_privileges) { check_credentials(1, false, true, true, false, false); }
+TEST(under_a_filter_of_its_own_there_is_none) { check_credentials(1, true, false, false, false, false); }
+TEST(the_option_2_starts_it_anywhere) { check_credentials(2, true, true, true, true, true); }
 
 static void *do_nothing(void *unused) { return unused; }
 
@@ -516,12 +516,12 @@ TEST(under_a_filter_it_starts_where_libc_has_started_threads) {
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, do_nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
   if (!os_multi_threaded()) check_skip("this libc does not tell");
-  check_standing(1, false, true, false, true, false);
+  check_credentials(1, false, true, false, true, false);
 }
 
 TEST(what_may_not_be_is_asked_for_again_after_a_second) {
-  check_standing(1, false, true, true, false, false);
-  fake_os_set_standing(false, false);
+  check_credentials(1, false, true, true, false, false);
+  fake_os_set_credentials(false, false);
   leave_idle((size_t)50 << 20);
   CHECK_EQ(keeper_starts(), 0);
   fake_os_pass_time(1000);
@@ -788,7 +788,7 @@ TEST(without_the_option_nobody_watches) {
 }
 
 TEST(it_watches_under_a_filter_confined) {
-  fake_os_set_standing(true, true);
+  fake_os_set_credentials(true, true);
   watch(false);
   CHECK(keeper_starts() == 1 && fake_os_confined());
 }
@@ -921,7 +921,7 @@ TEST(beside_a_filter_limits_are_not_minded) {
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, do_nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
   if (!os_multi_threaded()) check_skip("this libc does not tell");
-  fake_os_set_standing(true, false);
+  fake_os_set_credentials(true, false);
   mind(DECAY_MS);
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 1 && opened == 0 && looks == 0);

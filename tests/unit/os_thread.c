@@ -460,9 +460,9 @@ TEST(what_cannot_be_confined_is_not_started) {
 
 /* ---- what the kernel reports about the caller ---- */
 
-TEST(the_standing_is_what_the_kernel_says) {
-  os_standing_t standing = os_standing();
-  CHECK(geteuid() != 0 || standing.privileged);
+TEST(the_credentials_are_what_the_kernel_says) {
+  os_credentials_t credentials = os_credentials();
+  CHECK(geteuid() != 0 || credentials.privileged);
   struct {
     uint16_t code;
     uint8_t if_true, if_false;
@@ -472,16 +472,16 @@ TEST(the_standing_is_what_the_kernel_says) {
     uint16_t count;
     void *steps;
   } filter = {1, steps};
-  bool filtered = standing.filtered; /* in a container there may be one */
+  bool filtered = credentials.filtered; /* in a container there may be one */
   REQUIRE(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, 2, &filter, 0, 0) == 0);
-  CHECK(os_standing().filtered);
+  CHECK(os_credentials().filtered);
   if (geteuid() == 0 && !filtered) {
     REQUIRE(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0);
-    CHECK(!os_standing().privileged);
+    CHECK(!os_credentials().privileged);
   }
   store_relaxed(&os_filters, 1);
-  standing = os_standing();
-  CHECK(standing.filtered && standing.privileged);
+  credentials = os_credentials();
+  CHECK(credentials.filtered && credentials.privileged);
 }
 
 static struct rlimit descriptors;
@@ -493,46 +493,46 @@ static void without_descriptors(void) {
 
 static void with_descriptors(void) { REQUIRE(setrlimit(RLIMIT_NOFILE, &descriptors) == 0); }
 
-static bool is_standing(os_standing_t expected) {
-  os_standing_t standing = os_standing();
-  return standing.filtered == expected.filtered && standing.privileged == expected.privileged;
+static bool has_credentials(os_credentials_t expected) {
+  os_credentials_t credentials = os_credentials();
+  return credentials.filtered == expected.filtered && credentials.privileged == expected.privileged;
 }
 
 TEST(a_moment_without_descriptors_settles_nothing) {
   without_descriptors();
-  os_standing_note();
-  CHECK(is_standing((os_standing_t){true, true}) && os_started_filtered());
+  os_credentials_note();
+  CHECK(has_credentials((os_credentials_t){true, true}) && os_started_filtered());
   with_descriptors();
-  CHECK_EQ(os_started_filtered(), os_standing().filtered);
+  CHECK_EQ(os_started_filtered(), os_credentials().filtered);
 }
 
-TEST(without_descriptors_the_standing_is_what_was_noted) {
-  os_standing_note();
+TEST(without_descriptors_the_credentials_are_what_was_noted) {
+  os_credentials_note();
   without_descriptors();
-  os_standing_t standing = os_standing();
+  os_credentials_t credentials = os_credentials();
   bool filtered = os_started_filtered();
   with_descriptors();
-  CHECK(is_standing(standing));
-  CHECK_EQ(filtered, standing.filtered);
+  CHECK(has_credentials(credentials));
+  CHECK_EQ(filtered, credentials.filtered);
 }
 
-TEST(in_a_root_without_proc_the_standing_is_what_was_noted) {
+TEST(in_a_root_without_proc_the_credentials_are_what_was_noted) {
   char root[] = "/tmp/hakmem-root-XXXXXX";
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   check_skip("the runtime needs /proc at the end");
 #endif
   if (geteuid() != 0) check_skip("needs root");
-  os_standing_t standing = os_standing();
+  os_credentials_t credentials = os_credentials();
   REQUIRE(mkdtemp(root) != NULL && chdir(root) == 0 && rmdir(root) == 0 && chroot(".") == 0);
-  CHECK(is_standing(standing));
-  CHECK_EQ(os_started_filtered(), standing.filtered);
+  CHECK(has_credentials(credentials));
+  CHECK_EQ(os_started_filtered(), credentials.filtered);
 }
 
 /* In a mount namespace, with a file of the test in place of the kernel's file. */
 TEST(a_line_that_is_missing_is_no_other) {
   static const struct {
     const char *text;
-    os_standing_t standing;
+    os_credentials_t credentials;
     bool is_only_thread;
   } cases[] = {
       {"CapPrm:\t0\nSeccomp:\t0\n", {false, true}, false},
@@ -551,7 +551,7 @@ TEST(a_line_that_is_missing_is_no_other) {
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     size_t length = strlen(cases[i].text);
     REQUIRE(ftruncate(fd, 0) == 0 && pwrite(fd, cases[i].text, length, 0) == (ssize_t)length);
-    CHECK(is_standing(cases[i].standing));
+    CHECK(has_credentials(cases[i].credentials));
     CHECK_EQ(os_is_only_thread(), cases[i].is_only_thread);
   }
 }
@@ -560,11 +560,11 @@ TEST(a_line_that_is_missing_is_no_other) {
 TEST(many_groups_hide_nothing) {
   static gid_t groups[400];
   if (geteuid() != 0) check_skip("needs root");
-  os_standing_t standing = os_standing();
+  os_credentials_t credentials = os_credentials();
   for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
     groups[i] = (gid_t)(1000 + i);
     REQUIRE(setgroups(i + 1, groups) == 0);
-    CHECK(is_standing(standing));
+    CHECK(has_credentials(credentials));
   }
 }
 
@@ -594,7 +594,7 @@ TEST(one_of_several_users_is_a_privilege) {
   check_skip("who has changed its user cannot be looked through for leaks at its end");
 #endif
   REQUIRE(setresuid(65534, 65534, 65533) == 0);
-  CHECK(os_standing().privileged);
+  CHECK(os_credentials().privileged);
 }
 
 /* ---- its end and a fork's child ---- */

@@ -1,4 +1,4 @@
-/* standing.c - what the kernel reports about the calling thread: filters, privileges, and whether there are other threads. */
+/* credentials.c - what the kernel reports about the calling thread: filters, privileges, and whether there are other threads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -110,14 +110,14 @@ static uint32_t note_read(long *error) {
   return note; /* another thread may have noted its own meanwhile */
 }
 
-os_standing_t os_standing(void) {
+os_credentials_t os_credentials(void) {
   long error;
   uint32_t note = note_read(&error);
-  return note == 0 ? (os_standing_t){true, true} : (os_standing_t){(note & NOTED_FILTERED) != 0, (note & NOTED_PRIVILEGED) != 0};
+  return note == 0 ? (os_credentials_t){true, true} : (os_credentials_t){(note & NOTED_FILTERED) != 0, (note & NOTED_PRIVILEGED) != 0};
 }
 
-void os_standing_note(void) {
-  if (load_relaxed(&noted) == 0) (void)os_standing();
+void os_credentials_note(void) {
+  if (load_relaxed(&noted) == 0) (void)os_credentials();
 }
 
 /* A moment without free descriptors does not settle the answer. */
