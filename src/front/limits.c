@@ -265,7 +265,7 @@ HAK_COLD void limits_changed(void) {
   if (!look_claim()) return;
   if (option_get(OPTION_container) == 0) container_drop();
   store_release(&pressure.look_at, (uint64_t)0);
-  purge_turn();
+  purge_epoch_advance();
 }
 
 /* --- the keeper's checks ----------------------------------------------------------------- */
@@ -285,11 +285,11 @@ static void kept_step(void) {
   if (!limits_seen.known || strcmp(limits_seen.group.path, limits_kept.path) != 0) {
     store_relaxed(&pressure.contained, false); /* until they check again */
     store_release(&pressure.look_at, (uint64_t)0);
-    purge_turn();
+    purge_epoch_advance();
     return;
   }
   limits_step(NULL, &limits_kept.files, false);
-  if (load_relaxed(&pressure.to_report) != (uint32_t)PRESSURE_NONE) purge_turn(); /* for the thread that allocates next */
+  if (load_relaxed(&pressure.to_report) != (uint32_t)PRESSURE_NONE) purge_epoch_advance(); /* for the next to allocate */
 }
 
 static HAK_COLD uint64_t kept_look(void) {

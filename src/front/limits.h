@@ -21,7 +21,7 @@ void limits_start(void);
 /* An option of limits was changed: the next slow path checks the limits. */
 void limits_changed(void);
 
-/* Checks the limits if that is due by growth or by time. Called on a slow path that holds no lock, once purge_turns has changed. `heap` is
+/* Checks the limits if that is due by growth or by time. Called on a slow path that holds no lock, once purge_epoch has changed. `heap` is
  * the thread's, or NULL. */
 void limits_due(heap_t *heap);
 /* For an allocation that has failed: if HAKMEM_LIMIT_HARD may be the cause, gives back what is idle and asks the kernel anew. Returns false

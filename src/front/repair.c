@@ -140,7 +140,7 @@ static void heap_repair(heap_t *mine, bool unfinished) {
   region_after_fork(inside);
   torn_after_fork();
   pressure_after_fork(load_relaxed(&forker_thread) != 0 ? load_relaxed(&forker_thread) : thread_self());
-  if (heap_first() != NULL && load_relaxed(&heap_first()->next) != NULL) slab_epoch++;
+  if (heap_first() != NULL && load_relaxed(&heap_first()->next) != NULL) fork_epoch++;
   drain_after_fork();
   handover_after_fork();
   bool begun = keeper_after_fork();

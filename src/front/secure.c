@@ -256,7 +256,7 @@ static void check_waiting(const heap_t *heap, unsigned c) {
  * once was another: then the kernel is asked. */
 static bool is_alone(void) {
   if (os_single_threaded()) return true;
-  return !os_forked() && slab_epoch == 0 && os_is_only_thread();
+  return !os_forked() && fork_epoch == 0 && os_is_only_thread();
 }
 
 void secure_check(void) {

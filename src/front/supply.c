@@ -119,7 +119,7 @@ void heap_tick(heap_t *heap) {
   drain_note(heap);
   heap_unlock(heap);
   handover_age(now);
-  if (load_relaxed(&pressure.limit) != 0) purge_turn(); /* a limit is checked by time, too */
+  if (load_relaxed(&pressure.limit) != 0) purge_epoch_advance(); /* a limit is checked by time, too */
 }
 
 /* A mark is visible to every thread in less time than this. */

@@ -114,15 +114,15 @@ static void leave(void) {
   thread_leave();
 }
 
-static _Atomic uint64_t turns_seen;
+static _Atomic uint64_t epoch_seen;
 
 /* A thread that frees may not call the program back, so what is to be reported stays due until a thread allocates. */
-static HAK_NOINLINE bool leave_in_turn(uint64_t seen) {
-  store_relaxed(&turns_seen, seen);
+static HAK_NOINLINE bool leave_in_new_epoch(uint64_t epoch) {
+  store_relaxed(&epoch_seen, epoch);
   limits_due(thread_heap);
   purge_new_holes();
   bool to_report = load_relaxed(&pressure.to_report) != (uint32_t)PRESSURE_NONE;
-  if (to_report) purge_turn();
+  if (to_report) purge_epoch_advance();
   leave();
   return to_report;
 }
@@ -130,8 +130,8 @@ static HAK_NOINLINE bool leave_in_turn(uint64_t seen) {
 bool thread_leave_with_upkeep(void) {
   remote_catch_up();
   (void)(keeper_is_there() ? purge_growth_due() : purge_due());
-  uint64_t now = purge_turns();
-  if (HAK_UNLIKELY(now != load_relaxed(&turns_seen))) return leave_in_turn(now);
+  uint64_t epoch = purge_epoch();
+  if (HAK_UNLIKELY(epoch != load_relaxed(&epoch_seen))) return leave_in_new_epoch(epoch);
   leave();
   return false;
 }

@@ -100,7 +100,7 @@ static void slab_set_bin(const unit_t *slab, region_bin_t *bin) {
   for (uint32_t i = 0; i < load_relaxed(&slab->units); i++) racy_store(region_bin(region.live, unit + i), bin);
 }
 
-uint8_t slab_epoch;
+uint8_t fork_epoch;
 
 /* --- slabs ------------------------------------------------------------------------------ */
 
@@ -180,8 +180,8 @@ unit_t *slab_create(slab_owner_t *owner, unsigned size_class, region_bin_t *bin)
   store_relaxed(&slab->holes, 0);
   remote_of(unit)->refused = 0;
   slab->touched = zero ? 0 : (uint16_t)info->blocks;
-  slab->epoch = slab_epoch;
-  slab->dirty_when_free = !zero && slab_epoch != 0;
+  slab->fork_epoch = fork_epoch;
+  slab->dirty_when_free = !zero && fork_epoch != 0;
   bool marked = info->blocks <= REGION_MARKED_BLOCKS;
   store_relaxed(&slab->remote, !marked);
   store_relaxed(&remote_of(unit)->freers, marked ? 0 : REMOTE_OTHERS);

@@ -68,9 +68,9 @@ void owner_forget(slab_owner_t *owner, bool lists);
 
 /* How many forks from processes with several threads lie behind this process.  The kernel copies pages that a device writes to earlier than
  * others: so in the child a block may be free in its bin and still hold what it held before. */
-extern uint8_t slab_epoch;
+extern uint8_t fork_epoch;
 /* Whether the slab's free blocks may not be zero although the secure library clears them. */
-HAK_INLINE bool slab_may_be_dirty(const unit_t *slab) { return slab->dirty_when_free || slab->epoch != slab_epoch; }
+HAK_INLINE bool slab_may_be_dirty(const unit_t *slab) { return slab->dirty_when_free || slab->fork_epoch != fork_epoch; }
 HAK_INLINE const class_info_t *slab_class(const unit_t *slab) { return &class_info[load_relaxed(&slab->size_class)]; }
 
 HAK_INLINE uint32_t slab_words(const unit_t *slab) { return (slab_class(slab)->blocks + 63) / 64; } /* of free bits */

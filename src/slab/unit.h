@@ -37,7 +37,7 @@ typedef struct unit {
   _Atomic uint64_t holes; /* a bit a page: purged, and no block on it taken since */
   uint16_t touched;    /* secure.c: every block that was ever live lies below this one */
   bool dirty_when_free; /* secure.c: its free blocks may not be zero */
-  uint8_t epoch;       /* slab_epoch when the slab was made */
+  uint8_t fork_epoch;  /* fork_epoch when the slab was made */
   bool holes_by_growth; /* the last holes were made as the heap grew */
   union {
     bool zeroed;       /* UNIT_LARGE: allocated zeroed, as by calloc */

@@ -14,7 +14,7 @@
 static struct {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t most_units; /* in use or idle so far, when growth was settled */
   _Atomic uint64_t peak_units;                             /* by which the heap has exceeded its highest size so far, in all */
-  _Atomic uint64_t turns, purged_units;
+  _Atomic uint64_t epoch, purged_units;
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t again_bytes; /* given back by growth and needed again */
   _Atomic uint64_t debt_bytes, debt_ms; /* of these, what time has not paid off; the time up to which it has */
 } told;
@@ -270,12 +270,12 @@ void purge_note_again(size_t bytes) {
 uint64_t purge_again_bytes(void) { return load_relaxed(&told.again_bytes); }
 
 uint64_t purge_peak_units(void) { return load_relaxed(&told.peak_units); }
-uint64_t purge_turns(void) { return load_relaxed(&told.turns); }
-void purge_turn(void) { add_relaxed(&told.turns, 1); }
+uint64_t purge_epoch(void) { return load_relaxed(&told.epoch); }
+void purge_epoch_advance(void) { add_relaxed(&told.epoch, 1); }
 
 static void peak_note(uint64_t fresh) {
   add_relaxed(&told.peak_units, fresh);
-  purge_turn();
+  purge_epoch_advance();
 }
 
 /* Near a limit the heap grows no further while any of it is idle.  Up to twice what is fresh goes back: where idle units were found, more

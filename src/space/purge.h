@@ -27,10 +27,10 @@ bool purge_growth_pays(void);
 uint64_t purge_again_bytes(void); /* so far */
 /* Units that were fresh when the heap was about to exceed its highest size so far, in all. */
 uint64_t purge_peak_units(void);
-/* A count that changes when the heap is about to exceed its highest size, and by purge_turn.  Everything else that is rarely due is looked
- * for then, so that slow paths need to read only this. */
-uint64_t purge_turns(void);
-void purge_turn(void);
+/* A count that changes when the heap is about to exceed its highest size, and by purge_epoch_advance.  Everything else that is rarely due
+ * is looked for in each new epoch, so that slow paths need to read only this. */
+uint64_t purge_epoch(void);
+void purge_epoch_advance(void);
 /* When the last step by time was, as os_now_ms; the variable is for readers outside of the process. */
 uint64_t purge_last_step(void);
 extern _Atomic uint64_t purge_last_step_ms;

@@ -56,7 +56,7 @@ static bool word_claim(_Atomic uint32_t *free, uint32_t mask) {
 
 /* The heap has grown: it may be time to check the limits again. */
 static HAK_NOINLINE void note_growth(void) {
-  if (HAK_UNLIKELY(ledger_heap_units() >= load_relaxed(&pressure.look_at))) purge_turn();
+  if (HAK_UNLIKELY(ledger_heap_units() >= load_relaxed(&pressure.look_at))) purge_epoch_advance();
 }
 
 /* Enters the units as written; true if none of them was before. */
