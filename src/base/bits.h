@@ -63,6 +63,9 @@ HAK_INLINE uint64_t bits_range64(uint32_t word, uint32_t first, uint32_t last) {
   return mask;
 }
 
+/* 2^64 divided by the golden ratio: its product with a number that varies in any bits varies in the highest (Fibonacci hashing). */
+#define GOLDEN_RATIO_64 UINT64_C(0x9e3779b97f4a7c15)
+
 HAK_INLINE bool bits_is_pow2(size_t x) { return x != 0 && (x & (x - 1)) == 0; }
 HAK_INLINE size_t bits_round_up(size_t x, size_t pow2) { return (x + pow2 - 1) & ~(pow2 - 1); }
 HAK_INLINE size_t bits_round_down(size_t x, size_t pow2) { return x & ~(pow2 - 1); }

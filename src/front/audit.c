@@ -52,7 +52,7 @@ static void audit_entries(const heap_t *heap, bin_t *bin, unsigned c) {
   intptr_t first = bin->taken - bin->capacity, top = owner_load(&bin->top);
   for (intptr_t i = first; i < top; i++) {
     void *block = owner_load(&entries[i]);
-    uint64_t hash = (uint64_t)(uintptr_t)block * UINT64_C(0x9e3779b97f4a7c15) >> 52;
+    uint64_t hash = (uint64_t)(uintptr_t)block * GOLDEN_RATIO_64 >> 52;
     audit_entry(heap, bin, c, block);
     for (intptr_t k = first; k < i && (seen[hash / 64] >> hash % 64 & 1) != 0; k++) {
       AUDIT(owner_load(&entries[k]) != block, block, "a block is in a bin twice");

@@ -50,7 +50,7 @@ uint64_t drain_waiting(void) {
 static uint64_t heap_activity(heap_t *heap) {
   uint64_t sum = load_relaxed(&heap->slow_paths);
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
-    sum = sum * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)racy_load(&heap_bin(heap, c)->top);
+    sum = sum * GOLDEN_RATIO_64 + (uint64_t)racy_load(&heap_bin(heap, c)->top);
   }
   return sum;
 }

@@ -118,9 +118,7 @@ typedef struct heapless {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint32_t heapless_inside;
 } heapless_t;
 extern heapless_t heapless[HEAPLESS_LINES];
-HAK_INLINE heapless_t *heapless_of(uintptr_t thread) {
-  return &heapless[(uint64_t)thread * UINT64_C(0x9e3779b97f4a7c15) >> (64 - HEAPLESS_SHIFT)];
-}
+HAK_INLINE heapless_t *heapless_of(uintptr_t thread) { return &heapless[(uint64_t)thread * GOLDEN_RATIO_64 >> (64 - HEAPLESS_SHIFT)]; }
 
 /* The counts of bins whose memory was given back. */
 typedef struct bins_retired {

@@ -28,7 +28,7 @@ uint32_t heaps_orphaned(void) { return load_relaxed(&orphan_count); }
 
 /* --- lists: one store makes each change -------------------------------------------------- */
 
-static heap_t **bucket_of(uintptr_t thread) { return &attached[(uint64_t)thread * UINT64_C(0x9e3779b97f4a7c15) >> 56]; }
+static heap_t **bucket_of(uintptr_t thread) { return &attached[(uint64_t)thread * GOLDEN_RATIO_64 >> 56]; }
 
 static void chain_push(heap_t **list, heap_t *heap) {
   heap->link = *list;

@@ -105,8 +105,8 @@ void event_count(unsigned group, size_t bytes) {
 }
 
 void event_try(unsigned group, size_t bytes) {
-  static _Atomic uint64_t turn;
-  uint64_t place = atomic_fetch_add_explicit(&turn, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed);
-  uint64_t random = random_mix(place ^ (uintptr_t)&turn);
+  static _Atomic uint64_t state;
+  uint64_t drawn = atomic_fetch_add_explicit(&state, RANDOM_STEP, memory_order_relaxed);
+  uint64_t random = random_mix(drawn ^ (uintptr_t)&state);
   if ((double)(random >> 11) < event_chance(bytes) * 0x1p53) event_count(group, bytes);
 }

@@ -21,7 +21,7 @@ _Static_assert(sizeof(memo_t) == 3 * HAK_CACHE_LINE, "a memo is three cache line
 static HAK_APART memo_t memos[1 << MEMO_SHIFT];
 
 static uint64_t mixed(uint64_t sum, uint64_t word) {
-  uint64_t product = (sum ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+  uint64_t product = (sum ^ word) * GOLDEN_RATIO_64;
   return product ^ product >> 32;
 }
 

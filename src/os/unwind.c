@@ -251,7 +251,7 @@ enum { RULE_FP = 1, RULE_CFA = 1, RULE_CFA_BITS = 15, RULE_SAVED = 16, RULE_SAVE
 /* The rule for code that has no tables and is not a signal return: no real CFA is 0 words from a frame pointer. */
 enum { RULE_NONE = RULE_FP };
 
-static uint64_t cache_hash(uint64_t pc) { return pc * UINT64_C(0x9e3779b97f4a7c15); }
+static uint64_t cache_hash(uint64_t pc) { return pc * GOLDEN_RATIO_64; }
 static cache_entry_t *cache_at(uint64_t hash) { return &rule_cache[hash >> (64 - load_relaxed(&cache_shift))]; }
 
 static void cache_grow(void) {

@@ -4,6 +4,7 @@
 #include "os/os.h"
 #include "kit/pressure.h"
 #include "space/huge.h"
+#include "space/purge.h"
 #include "slab/remote.h"
 
 static _Atomic uint64_t bytes_purged;
@@ -96,8 +97,7 @@ static uint64_t hole_mask(const hole_t *hole) { return UINT64_MAX >> (64 - hole-
 
 /* Pages that the kernel has refused are not requested again within the same minute, however the slab changes; later they may no longer be
  * locked. */
-#define REFUSED_MS 60000
-static uint8_t minute_now(void) { return (uint8_t)(os_now_ms() / REFUSED_MS); }
+static uint8_t minute_now(void) { return (uint8_t)(os_now_ms() / PURGE_REFUSED_MS); }
 static bool refusals_are_old(const unit_t *slab) { return remote_of(unit_number(slab))->refused != 0 && slab->refused_at != minute_now(); }
 
 static void refusals_note(unit_t *slab, uint64_t asked, uint64_t gone) {

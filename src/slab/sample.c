@@ -55,10 +55,10 @@ static uint32_t chance_of(uint64_t bytes) { return bytes >= sample_rate ? 0 : (u
  * thread: a new one mostly has the number of the last one that has ended. */
 static uint32_t random_anywhere(void) {
   static _Atomic uint64_t threads;
-  static __thread uint64_t turn __attribute__((tls_model("initial-exec")));
-  if (HAK_UNLIKELY(turn == 0)) turn = random_mix(atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1);
-  turn += UINT64_C(0x9e3779b97f4a7c15);
-  return (uint32_t)(random_mix(turn ^ thread_self() ^ region.base) >> 32);
+  static __thread uint64_t state __attribute__((tls_model("initial-exec")));
+  if (HAK_UNLIKELY(state == 0)) state = random_mix(atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1);
+  state += RANDOM_STEP;
+  return (uint32_t)(random_mix(state ^ thread_self() ^ region.base) >> 32);
 }
 
 /* For whoever has the block. */

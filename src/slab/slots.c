@@ -111,7 +111,7 @@ static slot_t *slot_claim(uint32_t *index) {
 }
 
 static bool at_page_end(void) {
-  uint64_t state = atomic_fetch_add_explicit(&pool.random, UINT64_C(0x9e3779b97f4a7c15), memory_order_relaxed);
+  uint64_t state = atomic_fetch_add_explicit(&pool.random, RANDOM_STEP, memory_order_relaxed);
   return random_mix(state) % 4 != 0;
 }
 

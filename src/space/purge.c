@@ -303,10 +303,9 @@ size_t purge_growth_due(void) {
 }
 
 /* What was locked may no longer be: once in a while everything that the kernel has refused is treated like the rest again. */
-#define REFUSED_MS 60000
 static void refused_forget(uint64_t now) {
   static _Atomic uint64_t since_ms;
-  if (now - load_relaxed(&since_ms) < REFUSED_MS) return;
+  if (now - load_relaxed(&since_ms) < PURGE_REFUSED_MS) return;
   store_relaxed(&since_ms, now);
   for (uint32_t s = region_superslabs(); s-- > 0;) {
     _Atomic uint32_t *refused = &region.superslabs[s].refused;

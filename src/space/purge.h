@@ -13,6 +13,9 @@
 
 #include "space/region.h"
 
+/* How long the kernel is not asked again for what it has refused. */
+#define PURGE_REFUSED_MS 60000
+
 /* Gives back every free page that may not be zero, locked or not; returns the bytes given back. */
 size_t purge_all(void);
 /* Gives back what is due by time and by growth; cheap when nothing is.  It calls the kernel, so the caller holds no lock.  Returns the

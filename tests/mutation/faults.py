@@ -1157,7 +1157,7 @@ FAULTS = [
           "stats->metadata += region_figures.metadata + meta_bytes();",
           "stats->metadata = region_figures.metadata + meta_bytes();"),
     Fault("the_last_threads_coins", "slab/sample.c", "successive threads sample the same large blocks, either all or none", "unit.sample",
-          "  if (HAK_UNLIKELY(turn == 0)) turn = random_mix(atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1);\n",
+          "  if (HAK_UNLIKELY(state == 0)) state = random_mix(atomic_fetch_add_explicit(&threads, 1, memory_order_relaxed) + 1);\n",
           "  (void)threads;\n"),
     Fault("quiet_for_half_a_year", "slab/sample.c", "on a system that has run for 194 days no block is quiet for long", "unit.sample",
           "(quiet ^ sample_clock() / TENTHS) << FIRED_BITS == 0",
