@@ -1,9 +1,8 @@
 #include "os/cfi.h"
 
 #include "os/cursor.h"
+#include "os/dwarf.h"
 
-/* Encoding of pointers in a table: the format, what the value is relative to, and whether it is the address of the pointer. */
-enum { FORM = 0x0f, RELATIVE = 0x70, INDIRECT = 0x80, RELATIVE_PLACE = 0x10, RELATIVE_HEADER = 0x30, OMITTED = 0xff };
 enum { NESTED_MOST = 3, STEPS_MOST = 1 << 16, RECORDS_MOST = 1 << 17 };
 
 typedef struct cie {
@@ -27,29 +26,29 @@ static cursor_t cursor_open(const module_t *m, uintptr_t at) {
 }
 
 static uint64_t read_form(cursor_t *c, uint8_t encoding) {
-  switch (encoding & FORM) {
-    case 0x00:
-    case 0x04:
-    case 0x0c: return cursor_unsigned(c, 8);
-    case 0x01: return cursor_uleb(c);
-    case 0x02: return cursor_unsigned(c, 2);
-    case 0x03: return cursor_unsigned(c, 4);
-    case 0x09: return (uint64_t)cursor_sleb(c);
-    case 0x0a: return (uint64_t)cursor_signed(c, 2);
-    case 0x0b: return (uint64_t)cursor_signed(c, 4);
+  switch (encoding & DW_EH_PE_format) {
+    case DW_EH_PE_absptr:
+    case DW_EH_PE_udata8:
+    case DW_EH_PE_sdata8: return cursor_unsigned(c, 8);
+    case DW_EH_PE_uleb128: return cursor_uleb(c);
+    case DW_EH_PE_udata2: return cursor_unsigned(c, 2);
+    case DW_EH_PE_udata4: return cursor_unsigned(c, 4);
+    case DW_EH_PE_sleb128: return (uint64_t)cursor_sleb(c);
+    case DW_EH_PE_sdata2: return (uint64_t)cursor_signed(c, 2);
+    case DW_EH_PE_sdata4: return (uint64_t)cursor_signed(c, 4);
     default: c->bad = true; return 0;
   }
 }
 
 static uintptr_t read_pointer(const module_t *m, cursor_t *c, uint8_t encoding) {
   uintptr_t place = (uintptr_t)c->at, value = read_form(c, encoding);
-  switch (encoding & RELATIVE) {
+  switch (encoding & DW_EH_PE_relative) {
     case 0: break;
-    case RELATIVE_PLACE: value += place; break;
-    case RELATIVE_HEADER: value += m->header; break;
+    case DW_EH_PE_pcrel: value += place; break;
+    case DW_EH_PE_datarel: value += m->header; break;
     default: c->bad = true;
   }
-  if ((encoding & INDIRECT) == 0 || c->bad) return value;
+  if ((encoding & DW_EH_PE_indirect) == 0 || c->bad) return value;
   cursor_t other = cursor_open(m, value);
   value = cursor_unsigned(&other, 8);
   c->bad |= other.bad;
@@ -146,8 +145,8 @@ static bool header_search(const module_t *m, uintptr_t pc, cie_t *cie, fde_t *fd
   uint8_t form = (uint8_t)cursor_unsigned(&c, 1);
   uintptr_t frames = read_pointer(m, &c, frames_form);
   if (version != 1 || c.bad) return false;
-  unsigned bytes = form == (RELATIVE_HEADER | 0x0b) ? 4 : form == (RELATIVE_HEADER | 0x0c) ? 8 : 0;
-  if (bytes == 0 || count_form == OMITTED) return frames_scan(m, frames, pc, cie, fde);
+  unsigned bytes = form == (DW_EH_PE_datarel | DW_EH_PE_sdata4) ? 4 : form == (DW_EH_PE_datarel | DW_EH_PE_sdata8) ? 8 : 0;
+  if (bytes == 0 || count_form == DW_EH_PE_omit) return frames_scan(m, frames, pc, cie, fde);
   uint64_t low = 0, high = read_pointer(m, &c, count_form);
   if (c.bad || high > (size_t)(c.end - c.at) / (2 * bytes)) return false;
   while (low < high) { /* entries before low start at or below pc, entries from high on above it */
@@ -216,22 +215,22 @@ static void machine_nest(machine_t *x, bool in) {
 static void machine_run_rule(machine_t *x, cursor_t *c, uint64_t op) {
   uint64_t reg = cursor_uleb(c); /* the first operand of every such instruction */
   switch (op) {
-    case 0x05: row_set(x, reg, CFI_OFFSET, machine_scaled(x, (int64_t)cursor_uleb(c))); break;
-    case 0x06: row_restore(x, reg); break;
-    case 0x07: row_set(x, reg, CFI_UNDEFINED, 0); break;
-    case 0x08: row_set(x, reg, CFI_SAME, 0); break;
-    case 0x09: row_set(x, reg, CFI_REGISTER, (int64_t)cursor_uleb(c)); break;
-    case 0x0c: row_set_cfa(x, reg, (int64_t)cursor_uleb(c)); break;
-    case 0x0d: row_set_cfa(x, reg, x->row.cfa_value); break;
-    case 0x0e: x->row.cfa_value = machine_narrow(x, (int64_t)reg); break;
-    case 0x10: row_set(x, reg, CFI_EXPRESSION, machine_expression(x, c)); break;
-    case 0x11: row_set(x, reg, CFI_OFFSET, machine_scaled(x, cursor_sleb(c))); break;
-    case 0x12: row_set_cfa(x, reg, machine_scaled(x, cursor_sleb(c))); break;
-    case 0x14: row_set(x, reg, CFI_VALUE_OFFSET, machine_scaled(x, (int64_t)cursor_uleb(c))); break;
-    case 0x15: row_set(x, reg, CFI_VALUE_OFFSET, machine_scaled(x, cursor_sleb(c))); break;
-    case 0x16: row_set(x, reg, CFI_VALUE_EXPRESSION, machine_expression(x, c)); break;
-    case 0x2e: break; /* the size of pushed arguments */
-    case 0x2f: row_set(x, reg, CFI_OFFSET, -machine_scaled(x, (int64_t)cursor_uleb(c))); break;
+    case DW_CFA_offset_extended: row_set(x, reg, CFI_OFFSET, machine_scaled(x, (int64_t)cursor_uleb(c))); break;
+    case DW_CFA_restore_extended: row_restore(x, reg); break;
+    case DW_CFA_undefined: row_set(x, reg, CFI_UNDEFINED, 0); break;
+    case DW_CFA_same_value: row_set(x, reg, CFI_SAME, 0); break;
+    case DW_CFA_register: row_set(x, reg, CFI_REGISTER, (int64_t)cursor_uleb(c)); break;
+    case DW_CFA_def_cfa: row_set_cfa(x, reg, (int64_t)cursor_uleb(c)); break;
+    case DW_CFA_def_cfa_register: row_set_cfa(x, reg, x->row.cfa_value); break;
+    case DW_CFA_def_cfa_offset: x->row.cfa_value = machine_narrow(x, (int64_t)reg); break;
+    case DW_CFA_expression: row_set(x, reg, CFI_EXPRESSION, machine_expression(x, c)); break;
+    case DW_CFA_offset_extended_sf: row_set(x, reg, CFI_OFFSET, machine_scaled(x, cursor_sleb(c))); break;
+    case DW_CFA_def_cfa_sf: row_set_cfa(x, reg, machine_scaled(x, cursor_sleb(c))); break;
+    case DW_CFA_val_offset: row_set(x, reg, CFI_VALUE_OFFSET, machine_scaled(x, (int64_t)cursor_uleb(c))); break;
+    case DW_CFA_val_offset_sf: row_set(x, reg, CFI_VALUE_OFFSET, machine_scaled(x, cursor_sleb(c))); break;
+    case DW_CFA_val_expression: row_set(x, reg, CFI_VALUE_EXPRESSION, machine_expression(x, c)); break;
+    case DW_CFA_GNU_args_size: break; /* the size of pushed arguments */
+    case DW_CFA_GNU_negative_offset_extended: row_set(x, reg, CFI_OFFSET, -machine_scaled(x, (int64_t)cursor_uleb(c))); break;
     default: x->bad = true;
   }
 }
@@ -239,23 +238,23 @@ static void machine_run_rule(machine_t *x, cursor_t *c, uint64_t op) {
 static void machine_run_one(machine_t *x, cursor_t *c) {
   uint64_t op = cursor_unsigned(c, 1), low = op & 0x3f, code = x->cie->code_align;
   switch (op >> 6) {
-    case 1: machine_advance(x, x->first + low * code); return;
-    case 2: row_set(x, low, CFI_OFFSET, machine_scaled(x, (int64_t)cursor_uleb(c))); return;
-    case 3: row_restore(x, low); return;
+    case DW_CFA_advance_loc >> 6: machine_advance(x, x->first + low * code); return;
+    case DW_CFA_offset >> 6: row_set(x, low, CFI_OFFSET, machine_scaled(x, (int64_t)cursor_uleb(c))); return;
+    case DW_CFA_restore >> 6: row_restore(x, low); return;
     default: break;
   }
   switch (op) {
-    case 0x00: break;
-    case 0x01: machine_advance(x, read_pointer(x->module, c, x->cie->encoding)); break;
-    case 0x02:
-    case 0x03:
-    case 0x04: machine_advance(x, x->first + cursor_unsigned(c, 1u << (op - 2)) * code); break;
-    case 0x0a: machine_nest(x, true); break;
-    case 0x0b: machine_nest(x, false); break;
-    case 0x0f: row_set_cfa(x, CFI_EXPRESSION_CFA, machine_expression(x, c)); break;
-    case 0x13: x->row.cfa_value = machine_narrow(x, machine_scaled(x, cursor_sleb(c))); break;
-    case 0x2c:
-    case 0x2d: break; /* aarch64: return addresses are signed from here on, or no longer; the signature is always stripped */
+    case DW_CFA_nop: break;
+    case DW_CFA_set_loc: machine_advance(x, read_pointer(x->module, c, x->cie->encoding)); break;
+    case DW_CFA_advance_loc1:
+    case DW_CFA_advance_loc2:
+    case DW_CFA_advance_loc4: machine_advance(x, x->first + cursor_unsigned(c, 1u << (op - DW_CFA_advance_loc1)) * code); break;
+    case DW_CFA_remember_state: machine_nest(x, true); break;
+    case DW_CFA_restore_state: machine_nest(x, false); break;
+    case DW_CFA_def_cfa_expression: row_set_cfa(x, CFI_EXPRESSION_CFA, machine_expression(x, c)); break;
+    case DW_CFA_def_cfa_offset_sf: x->row.cfa_value = machine_narrow(x, machine_scaled(x, cursor_sleb(c))); break;
+    case DW_CFA_AARCH64_negate_ra_state_with_pc:
+    case DW_CFA_AARCH64_negate_ra_state: break; /* return addresses are signed from here on, or no longer; it is always stripped */
     default: machine_run_rule(x, c, op);
   }
 }

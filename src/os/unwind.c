@@ -3,6 +3,7 @@
 #include "base/atomics.h"
 #include "os/cfi.h"
 #include "os/cursor.h"
+#include "os/dwarf.h"
 #include "os/probe.h"
 #include "os/stack.h"
 
@@ -122,47 +123,47 @@ static bool values_compute(values_t *s, uint64_t op) {
   if (s->depth < 2) return false;
   uint64_t b = s->value[--s->depth], *a = &s->value[s->depth - 1];
   switch (op) {
-    case 0x1a: *a &= b; return true;
-    case 0x1c: *a -= b; return true;
-    case 0x1e: *a *= b; return true;
-    case 0x21: *a |= b; return true;
-    case 0x22: *a += b; return true;
-    case 0x24: *a = b < 64 ? *a << b : 0; return true;
-    case 0x25: *a = b < 64 ? *a >> b : 0; return true;
-    case 0x27: *a ^= b; return true;
-    case 0x29: *a = *a == b; return true;
-    case 0x2a: *a = (int64_t)*a >= (int64_t)b; return true;
-    case 0x2b: *a = (int64_t)*a > (int64_t)b; return true;
-    case 0x2c: *a = (int64_t)*a <= (int64_t)b; return true;
-    case 0x2d: *a = (int64_t)*a < (int64_t)b; return true;
-    case 0x2e: *a = *a != b; return true;
+    case DW_OP_and: *a &= b; return true;
+    case DW_OP_minus: *a -= b; return true;
+    case DW_OP_mul: *a *= b; return true;
+    case DW_OP_or: *a |= b; return true;
+    case DW_OP_plus: *a += b; return true;
+    case DW_OP_shl: *a = b < 64 ? *a << b : 0; return true;
+    case DW_OP_shr: *a = b < 64 ? *a >> b : 0; return true;
+    case DW_OP_xor: *a ^= b; return true;
+    case DW_OP_eq: *a = *a == b; return true;
+    case DW_OP_ge: *a = (int64_t)*a >= (int64_t)b; return true;
+    case DW_OP_gt: *a = (int64_t)*a > (int64_t)b; return true;
+    case DW_OP_le: *a = (int64_t)*a <= (int64_t)b; return true;
+    case DW_OP_lt: *a = (int64_t)*a < (int64_t)b; return true;
+    case DW_OP_ne: *a = *a != b; return true;
     default: return false;
   }
 }
 
 static bool evaluate_one(walk_t *w, values_t *s, cursor_t *c) {
   uint64_t op = cursor_unsigned(c, 1), value;
-  if (op >= 0x30 && op <= 0x4f) return values_push(s, op - 0x30);
-  if ((op >= 0x70 && op <= 0x8f) || op == 0x92) {
-    uint64_t reg = op == 0x92 ? cursor_uleb(c) : op - 0x70;
+  if (op >= DW_OP_lit0 && op <= DW_OP_lit31) return values_push(s, op - DW_OP_lit0);
+  if ((op >= DW_OP_breg0 && op <= DW_OP_breg31) || op == DW_OP_bregx) {
+    uint64_t reg = op == DW_OP_bregx ? cursor_uleb(c) : op - DW_OP_breg0;
     return read_register(w, reg, &value) && values_push(s, value + (uint64_t)cursor_sleb(c));
   }
   switch (op) {
-    case 0x06: return s->depth > 0 && read_word(w, s->value[s->depth - 1], &s->value[s->depth - 1]);
-    case 0x08:
-    case 0x0a:
-    case 0x0c:
-    case 0x0e: return values_push(s, cursor_unsigned(c, 1u << (op - 0x08) / 2));
-    case 0x09:
-    case 0x0b:
-    case 0x0d:
-    case 0x0f: return values_push(s, (uint64_t)cursor_signed(c, 1u << (op - 0x09) / 2));
-    case 0x10: return values_push(s, cursor_uleb(c));
-    case 0x11: return values_push(s, (uint64_t)cursor_sleb(c));
-    case 0x12: return s->depth > 0 && values_push(s, s->value[s->depth - 1]);
-    case 0x13: return s->depth > 0 && s->depth-- > 0;
-    case 0x23: value = cursor_uleb(c); return s->depth > 0 && (s->value[s->depth - 1] += value, true);
-    case 0x96: return true;
+    case DW_OP_deref: return s->depth > 0 && read_word(w, s->value[s->depth - 1], &s->value[s->depth - 1]);
+    case DW_OP_const1u:
+    case DW_OP_const2u:
+    case DW_OP_const4u:
+    case DW_OP_const8u: return values_push(s, cursor_unsigned(c, 1u << (op - DW_OP_const1u) / 2));
+    case DW_OP_const1s:
+    case DW_OP_const2s:
+    case DW_OP_const4s:
+    case DW_OP_const8s: return values_push(s, (uint64_t)cursor_signed(c, 1u << (op - DW_OP_const1s) / 2));
+    case DW_OP_constu: return values_push(s, cursor_uleb(c));
+    case DW_OP_consts: return values_push(s, (uint64_t)cursor_sleb(c));
+    case DW_OP_dup: return s->depth > 0 && values_push(s, s->value[s->depth - 1]);
+    case DW_OP_drop: return s->depth > 0 && s->depth-- > 0;
+    case DW_OP_plus_uconst: value = cursor_uleb(c); return s->depth > 0 && (s->value[s->depth - 1] += value, true);
+    case DW_OP_nop: return true;
     default: return values_compute(s, op);
   }
 }

@@ -84,8 +84,9 @@ static void put_fde(tables_t *t, uintptr_t place, size_t cie, uint8_t form, unsi
   uintptr_t start = MODULE + TEXT + number * (TEXT_BYTES / FDES_MOST);
   put(t, 0, 4);
   put(t, t->used - cie, 4);
-  put(t, (form & RELATIVE) == RELATIVE_PLACE ? start - (place + t->used) : start, (form & FORM) == 0x0b ? 4 : 8);
-  put(t, TEXT_BYTES / FDES_MOST, (form & FORM) == 0x0b ? 4 : 8);
+  put(t, (form & DW_EH_PE_relative) == DW_EH_PE_pcrel ? start - (place + t->used) : start,
+      (form & DW_EH_PE_format) == DW_EH_PE_sdata4 ? 4 : 8);
+  put(t, TEXT_BYTES / FDES_MOST, (form & DW_EH_PE_format) == DW_EH_PE_sdata4 ? 4 : 8);
   put(t, 0, 1);
   put_from_input(t, 64);
   set_length(t, record);

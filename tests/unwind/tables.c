@@ -121,8 +121,8 @@ static bool read_file(const char *path) {
     cursor_skip(&c, 1);
     uint8_t frames = (uint8_t)cursor_unsigned(&c, 1), count = (uint8_t)cursor_unsigned(&c, 1), form = (uint8_t)cursor_unsigned(&c, 1);
     (void)read_pointer(&m, &c, frames);
-    uint64_t entries = count == OMITTED ? 0 : read_pointer(&m, &c, count);
-    if (form == (RELATIVE_HEADER | 0x0b)) {
+    uint64_t entries = count == DW_EH_PE_omit ? 0 : read_pointer(&m, &c, count);
+    if (form == (DW_EH_PE_datarel | DW_EH_PE_sdata4)) {
       for (uint64_t i = 0; i < entries; i++) {
         uintptr_t next = i + 1 < entries ? table_entry(&m, c.at, 4, 2 * i + 2) : UINTPTR_MAX;
         read_fde(&m, table_entry(&m, c.at, 4, 2 * i), next);
