@@ -14,7 +14,7 @@
 #include "slab/large.h"
 #include "slab/remote.h"
 #include "space/span.h"
-#include "space/torn.h"
+#include "space/dontfork.h"
 
 /* The units of the span that begins there; 0 if none does. An `inside` unit that no span covers is left over from a span that a thread
  * which is gone had entered or left in part: it becomes free. */
@@ -138,7 +138,7 @@ static void slabs_recover(bool inside) {
 static void heap_repair(heap_t *mine, bool unfinished) {
   bool inside = thread_inside != 0;
   region_after_fork(inside);
-  torn_after_fork();
+  dontfork_after_fork();
   pressure_after_fork(load_relaxed(&forker_thread) != 0 ? load_relaxed(&forker_thread) : thread_self());
   if (heap_first() != NULL && load_relaxed(&heap_first()->next) != NULL) fork_epoch++;
   drain_after_fork();

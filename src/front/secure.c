@@ -6,7 +6,7 @@
 #include "os/os.h"
 #include "kit/fault.h"
 #include "kit/secret.h"
-#include "space/torn.h"
+#include "space/dontfork.h"
 #include "slab/large.h"
 #include "slab/large_secure.h"
 #include "front/heaps.h"
@@ -72,17 +72,17 @@ static HAK_COLD bool is_gone(void *block, uint32_t size) {
   return ((const char *)block)[asked] == 0;
 }
 
-/* In a torn process, for a block that is freed: maps what is missing of it.  False: there is nothing to check, or it failed. */
-static HAK_NOINLINE HAK_COLD bool mend(void *block, uint32_t size) { return torn_mend(block, size) && !is_gone(block, size); }
+/* In a process that lacks pages, for a block that is freed: maps what is missing of it.  False: there is nothing to check, or it failed. */
+static HAK_NOINLINE HAK_COLD bool mend(void *block, uint32_t size) { return dontfork_map(block, size) && !is_gone(block, size); }
 
-/* In a torn process the size is lost with the canary. */
+/* In a process that lacks pages the size is lost with the canary. */
 static HAK_NOINLINE HAK_COLD bool size_is_lost(void *block, uint32_t size) {
   uint64_t *place = canary_place(block, size);
-  return !torn_has(place, sizeof *place) || *place == 0;
+  return !dontfork_is_mapped(place, sizeof *place) || *place == 0;
 }
 
 bool secure_knows_size(const void *block, unsigned size_class) {
-  return !torn() || size_class == CLASS_ZERO || !size_is_lost((void *)(uintptr_t)block, class_info[size_class].size);
+  return !dontfork_seen() || size_class == CLASS_ZERO || !size_is_lost((void *)(uintptr_t)block, class_info[size_class].size);
 }
 
 static _Noreturn HAK_COLD void overflown(const char *function, void *block, uint32_t size) {
@@ -93,7 +93,7 @@ size_t secure_size(const void *block, unsigned size_class, const char *function)
   if (HAK_UNLIKELY(size_class == CLASS_ZERO)) return 0;
   void *start = (void *)(uintptr_t)block;
   uint32_t size = class_info[size_class].size;
-  if (torn() && size_is_lost(start, size)) return size - CLASS_CANARY;
+  if (dontfork_seen() && size_is_lost(start, size)) return size - CLASS_CANARY;
   size_t asked = asked_of(start, size, canary_of(block));
   if (HAK_LIKELY(asked != SIZE_MAX)) return asked;
   if (function != NULL) overflown(function, start, size);
@@ -176,7 +176,7 @@ bool secure_wipe(void *block, unsigned size_class) {
   if (HAK_UNLIKELY(size_class == CLASS_ZERO)) return true;
   uint32_t size = class_info[size_class].size;
   uint64_t canary = canary_of(block);
-  bool known = !torn() || mend(block, size);
+  bool known = !dontfork_seen() || mend(block, size);
   if (HAK_UNLIKELY(known && !is_whole(block, size, asked_of(block, size, canary), canary))) return false;
   memset(block, 0, size);
   __asm__ volatile("" : : "r"(block) : "memory"); /* not a dead store */
@@ -237,7 +237,7 @@ static uint32_t check_slab(const unit_t *slab, bool child) {
   const class_info_t *info = slab_class(slab);
   if (load_relaxed(&slab->size_class) == CLASS_ZERO) return 0;
   char *start = region_address(unit_number(slab));
-  if (torn() && !torn_has(start, info->units * HAK_UNIT)) return 0;
+  if (dontfork_seen() && !dontfork_is_mapped(start, info->units * HAK_UNIT)) return 0;
   for (uint32_t i = 0; i < info->blocks; i++) check_block(start + (size_t)i * info->size, info->size, slab->dirty_when_free, child);
   return info->blocks;
 }
@@ -246,7 +246,7 @@ static void check_waiting(const heap_t *heap, unsigned c) {
   uint32_t size = class_info[c].size;
   uint32_t place = 0;
   for (void *block = quarantine_next(heap, c, &place); block != NULL; block = quarantine_next(heap, c, &place)) {
-    if (torn() && !torn_has(block, size)) continue;
+    if (dontfork_seen() && !dontfork_is_mapped(block, size)) continue;
     if (is_zero(block, size) && *canary_place(block, size) == 0) continue;
     fault_abort("use after free", "exit", block, "a free block was written to", size);
   }
@@ -262,8 +262,8 @@ static bool is_alone(void) {
 void secure_check(void) {
   if (thread_inside != 0 || !is_alone()) return;
   bool forked = os_forked(), child = forked || repair_was_made();
-  if (forked) torn_expect();
-  if (torn() && load_relaxed(&os_filters) != 0) return; /* what is missing cannot be found out */
+  if (forked) dontfork_expect();
+  if (dontfork_seen() && load_relaxed(&os_filters) != 0) return; /* what is missing cannot be found out */
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     for (unsigned c = 0; c < CLASS_ZERO; c++) check_waiting(heap, c);
   }

@@ -10,7 +10,7 @@
 #include "kit/request.h"
 #include "space/ledger.h"
 #include "space/purge.h"
-#include "space/torn.h"
+#include "space/dontfork.h"
 #include "slab/hole.h"
 #include "slab/remote.h"
 #include "front/heaps.h"
@@ -182,7 +182,7 @@ void thread_after_fork(void) {
   os_fork_note_libc();
   module_after_fork();
   heap_note_fork(thread_heap);
-  if (HAK_SECURE) torn_expect(); /* free clears a block before any slow path */
+  if (HAK_SECURE) dontfork_expect(); /* free clears a block before any slow path */
 }
 
 void *thread_take_shared(unsigned size_class) {

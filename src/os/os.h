@@ -186,7 +186,7 @@ HAK_CHECKED bool os_barrier(void);
  * cannot, os_fork_note, called by a fork handler, marks the child. */
 typedef struct os_fork {
   HAK_ALIGNED(16) _Atomic uintptr_t *_Atomic page;
-  _Atomic bool torn; /* space/torn.h's: it is read where the page is, so it lies on the same cache line */
+  _Atomic bool pages_missing; /* space/dontfork.h's: it is read where the page is, so it lies on the same cache line */
 } os_fork_t;
 extern os_fork_t os_fork;
 void os_fork_watch(void);

@@ -9,7 +9,7 @@
 #include "space/move.h"
 #include "space/purge.h"
 #include "space/span.h"
-#include "space/torn.h"
+#include "space/dontfork.h"
 #include "slab/large_secure.h"
 #include "slab/sample.h"
 
@@ -148,7 +148,7 @@ void *large_take_cached(large_cache_t *cache, size_t size, span_use_t use) {
     if (first && cache->bound != 0) (void)large_cache_flush(cache);
     return NULL;
   }
-  if (torn() && !torn_mend(region_address(unit), units * HAK_UNIT)) {
+  if (dontfork_seen() && !dontfork_map(region_address(unit), units * HAK_UNIT)) {
     units_leave(unit, units);
     span_free(unit, units);
     return NULL;

@@ -8,7 +8,7 @@
 #include "space/ledger.h"
 #include "space/span.h"
 #include "space/split.h"
-#include "space/torn.h"
+#include "space/dontfork.h"
 
 /* Inaccessible are the unit before a block, the rest of its last unit behind its bytes, the unit behind it, and the block itself, once
  * freed, until this many others have been freed after it. */
@@ -110,7 +110,7 @@ static HAK_COLD void staying_bound(void) {
 void large_secure_free(unit_t *first) {
   uint32_t unit = unit_number(first), units = load_relaxed(&first->units);
   size_t bytes = first->guard == OS_OPEN ? units * HAK_UNIT : load_relaxed(&first->bytes);
-  if (torn() && !torn_mend(region_address(unit), bytes)) return; /* it stays as it is, and is lost */
+  if (dontfork_seen() && !dontfork_map(region_address(unit), bytes)) return; /* it stays as it is, and is lost */
   os_guard_t guard = units_guard_beside(unit, 0, bytes, unit + units); /* first: while it is a block a fork's child can do it again */
   units_enter_guard(unit, units);
   first->guard = (uint8_t)guard;
@@ -153,7 +153,7 @@ static bool grow_in_place(unit_t *first, size_t bytes) {
 bool large_is_whole(const unit_t *first) {
   if (!HAK_SECURE || first->left == 0) return true;
   const char *at = (const char *)region_address(unit_number(first)) + large_usable(first);
-  if (torn() && !torn_has(at, first->left)) return true;
+  if (dontfork_seen() && !dontfork_is_mapped(at, first->left)) return true;
   return *at == 0 && memcmp(at, at + 1, first->left - 1) == 0; /* each byte is the one before it */
 }
 

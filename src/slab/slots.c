@@ -12,7 +12,7 @@
 #include "space/ledger.h"
 #include "space/span.h"
 #include "space/split.h"
-#include "space/torn.h"
+#include "space/dontfork.h"
 
 #define FILL 0xa5 /* the page's bytes that are not the block's */
 
@@ -169,7 +169,7 @@ HAK_COLD void slot_free(void *block, const char *function) {
   store_relaxed(&slot->state, (uint32_t)SLOT_CHANGING);
   trace_take(&slot->freed);
   memcheck_open(page, pool.page);
-  bool lost = torn() && !torn_has(page, pool.page) && torn_mend(page, pool.page);
+  bool lost = dontfork_seen() && !dontfork_is_mapped(page, pool.page) && dontfork_map(page, pool.page);
   bool before = lost || is_filled(page, start), behind = lost || is_filled(start + slot->size, page + pool.page);
   memcheck_hide(page, pool.page);
   if (!before || !behind) {

@@ -6,7 +6,7 @@
 #include "space/purge.h"
 #include "space/span.h"
 #include "space/split.h"
-#include "space/torn.h"
+#include "space/dontfork.h"
 
 static void unit_enter(uint32_t number, uint32_t head, unit_kind_t kind, unsigned size_class) {
   unit_t *unit = unit_at(number);
@@ -47,7 +47,7 @@ uint64_t guards_left_out(void) { return load_relaxed(&left_out); }
 
 HAK_COLD void units_clear(uint32_t start, uint32_t units) {
   if (purge_span(start, units)) return;
-  bool there = !torn() || torn_mend(region_address(start), units * HAK_UNIT);
+  bool there = !dontfork_seen() || dontfork_map(region_address(start), units * HAK_UNIT);
   if (there) memset(region_address(start), 0, units * HAK_UNIT);
 }
 

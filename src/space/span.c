@@ -8,7 +8,7 @@
 #include "space/ledger.h"
 #include "space/move.h"
 #include "space/purge.h"
-#include "space/torn.h"
+#include "space/dontfork.h"
 
 /* How often a search is repeated while memory is out of sight: no purge takes five seconds.  Purges by threads that free may follow one
  * another without end.  If only such later ones are under way, and they hide fewer units than the span needs, what they hide can only join
@@ -261,9 +261,9 @@ static HAK_COLD bool units_refused(uint32_t start, uint32_t units) {
   return true;
 }
 
-/* In a torn process: whether what a fork has left out of the claimed units cannot be mapped.  If so, sets the units free. */
+/* In a process that lacks pages: whether what a fork has left out of the claimed units cannot be mapped.  If so, sets the units free. */
 static HAK_COLD bool units_missing(uint32_t start, uint32_t units) {
-  if (torn_mend(region_address(start), units * HAK_UNIT)) return false;
+  if (dontfork_map(region_address(start), units * HAK_UNIT)) return false;
   units_release(start, units);
   return true;
 }
@@ -335,7 +335,7 @@ static uint32_t span_take(wanted_t *wanted, bool *zero) {
     uint32_t start = units <= frontier ? find_and_claim(wanted) : SPAN_NONE;
     bool refused = start != SPAN_NONE && HAK_UNLIKELY(ledger_cap() != LEDGER_NO_CAP) && units_refused(start, units);
     if (start != SPAN_NONE && !refused) {
-      if (torn() && units_missing(start, units)) return SPAN_NONE;
+      if (dontfork_seen() && units_missing(start, units)) return SPAN_NONE;
       memcheck_open(region_address(start), units * HAK_UNIT);
       *zero = units_mark_dirty(start, units, wanted->use);
       return start;
@@ -376,7 +376,7 @@ bool span_claim(uint32_t start, uint32_t units) {
     add_relaxed(&pressure.refused, 1);
     return false;
   }
-  if (torn() && units_missing(start, units)) return false;
+  if (dontfork_seen() && units_missing(start, units)) return false;
   (void)units_mark_dirty(start, units, SPAN_PLAIN);
   return true;
 }

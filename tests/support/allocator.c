@@ -26,7 +26,7 @@
 
 #include "space/room.c"
 #include "space/region.c"
-#include "space/torn.c"
+#include "space/dontfork.c"
 #include "space/ledger.c"
 #include "space/split.c"
 #include "space/huge.c"

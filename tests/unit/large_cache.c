@@ -19,7 +19,7 @@
 #include "kit/request.h"
 #include "space.h"
 #include "space/ledger.h"
-#include "space/torn.h"
+#include "space/dontfork.h"
 #include "slab/large.h"
 #include "unit.h"
 
@@ -343,30 +343,30 @@ TEST(a_fork_loses_no_span_that_was_on_its_way) {
 /* As if the kernel had left these pages out. */
 static void lose(char *start, size_t bytes) {
   REQUIRE(munmap(start, bytes) == 0);
-  torn_after_fork();
-  CHECK(torn());
+  dontfork_after_fork();
+  CHECK(dontfork_seen());
 }
 
 static size_t last_page(void) { return HAK_UNIT - os_page_size(); }
 
 TEST(what_a_fork_left_out_is_mapped_when_it_is_handed_out) {
   start_kept();
-  torn_after_fork();
-  CHECK(!torn());
+  dontfork_after_fork();
+  CHECK(!dontfork_seen());
   char *one = held[0], *two = take(3 * HAK_UNIT);
   memset(one, 1, HAK_UNIT);
   memset(two, 2, 3 * HAK_UNIT);
   lose(one + last_page(), os_page_size());
   lose(two + HAK_UNIT, HAK_UNIT);
-  CHECK(!torn_has(one + last_page(), 1) && torn_has(one, last_page()) && !torn_has(one, last_page() + 1));
+  CHECK(!dontfork_is_mapped(one + last_page(), 1) && dontfork_is_mapped(one, last_page()) && !dontfork_is_mapped(one, last_page() + 1));
   give(one);
-  CHECK(!torn_has(one, HAK_UNIT)); /* it is kept as it is */
-  CHECK(take(LARGE) == one && torn_has(one, HAK_UNIT));
+  CHECK(!dontfork_is_mapped(one, HAK_UNIT)); /* it is kept as it is */
+  CHECK(take(LARGE) == one && dontfork_is_mapped(one, HAK_UNIT));
   CHECK(one[0] == 1 && one[last_page() - 1] == 1 && unit_is_zero(one + last_page(), os_page_size()));
   give(two);
   CHECK(large_cache_flush(mine()));
   char *again = take(3 * HAK_UNIT);
-  REQUIRE(again == two && torn_has(two, 3 * HAK_UNIT));
+  REQUIRE(again == two && dontfork_is_mapped(two, 3 * HAK_UNIT));
   memset(two, 3, 3 * HAK_UNIT);
   give(one);
   lose(one, HAK_UNIT);

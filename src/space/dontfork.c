@@ -1,4 +1,4 @@
-#include "space/torn.h"
+#include "space/dontfork.h"
 
 static _Atomic bool expected; /* nobody has looked yet */
 
@@ -23,19 +23,19 @@ static HAK_COLD bool all_is_mapped(void) {
   return true;
 }
 
-/* A child of a torn process stays torn: in the secure library a page that was mapped again has lost its canaries for good. */
-HAK_COLD void torn_after_fork(void) {
-  if (region.base == 0 || (torn() && !load_relaxed(&expected))) return;
-  store_relaxed(&os_fork.torn, !all_is_mapped() && can_tell());
+/* A child of a process that lacks pages is one, too: in the secure library a page that was mapped again has lost its canaries. */
+HAK_COLD void dontfork_after_fork(void) {
+  if (region.base == 0 || (dontfork_seen() && !load_relaxed(&expected))) return;
+  store_relaxed(&os_fork.pages_missing, !all_is_mapped() && can_tell());
   store_relaxed(&expected, false);
 }
 
-HAK_COLD void torn_expect(void) {
+HAK_COLD void dontfork_expect(void) {
   if (load_relaxed(&os_filters) == 0) {
-    torn_after_fork();
-  } else if (region.base != 0 && !torn()) {
+    dontfork_after_fork();
+  } else if (region.base != 0 && !dontfork_seen()) {
     store_relaxed(&expected, true);
-    store_relaxed(&os_fork.torn, true);
+    store_relaxed(&os_fork.pages_missing, true);
   }
 }
 
@@ -46,7 +46,7 @@ static char *pages_of(const void *start, size_t *bytes) {
   return (char *)from;
 }
 
-HAK_COLD bool torn_has(const void *start, size_t bytes) {
+HAK_COLD bool dontfork_is_mapped(const void *start, size_t bytes) {
   char *from = pages_of(start, &bytes);
   return os_is_mapped(from, bytes) || !can_tell();
 }
@@ -62,7 +62,7 @@ static HAK_COLD bool pages_mend(char *from, size_t bytes) {
   return pages_mend(from, half) && pages_mend(from + half, bytes - half);
 }
 
-HAK_COLD bool torn_mend(void *start, size_t bytes) {
+HAK_COLD bool dontfork_map(void *start, size_t bytes) {
   char *from = pages_of(start, &bytes);
   return os_is_mapped(from, bytes) || !can_tell() || pages_mend(from, bytes);
 }

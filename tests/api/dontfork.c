@@ -1,4 +1,4 @@
-/* torn.c - a fork's child that lacks pages of its parent's blocks, or has them wiped, as the program has advised the kernel. */
+/* dontfork.c - a fork's child that lacks pages of its parent's blocks, or has them wiped, as the program has advised the kernel. */
 #include "api.h"
 
 #include <signal.h>
@@ -117,7 +117,7 @@ TEST(child_lacks_what_its_parent_has_freed) {
   }
 }
 
-/* A child of a torn process has holes of its own. */
+/* A child of a process that lacks pages has holes of its own. */
 TEST(child_of_a_child_frees_what_both_lack) {
   advised_t advised = advise_new(4096, 1 << 20, 0, 1 << 20, MADV_DONTFORK), second = advise_new(4096, 1 << 20, 4096, 8192, MADV_DONTFORK);
   pid_t child = fork();
