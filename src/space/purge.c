@@ -17,11 +17,11 @@ static struct {
   _Atomic uint64_t epoch, purged_units;
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t again_bytes; /* given back by growth and needed again */
   _Atomic uint64_t debt_bytes, debt_ms; /* of these, what time has not paid off; the time up to which it has */
-} told;
+} purge_state;
 
 HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t purge_last_step_ms;
 
-uint64_t purge_bytes(void) { return load_relaxed(&told.purged_units) << HAK_UNIT_SHIFT; }
+uint64_t purge_bytes(void) { return load_relaxed(&purge_state.purged_units) << HAK_UNIT_SHIFT; }
 
 /* A superslab that was moved is mapped anew if it is purged as a whole. */
 static void superslab_renew(uint32_t s) {
@@ -38,7 +38,7 @@ static bool span_purge(uint32_t start, uint32_t units, bool locked_too) {
     if (whole && load_relaxed(&region.superslabs[s].moved) != 0) superslab_renew(s);
   }
   huge_end_span(start, units);
-  if (done) add_relaxed(&told.purged_units, units);
+  if (done) add_relaxed(&purge_state.purged_units, units);
   return done;
 }
 
@@ -250,31 +250,32 @@ static uint64_t growth_allows(uint64_t surplus, uint64_t heap) {
 #define DEBT_PAID_PER_MS ((uint64_t)16 << 10)
 
 bool purge_growth_pays(void) {
-  uint64_t now = os_now_ms(), last = load_relaxed(&told.debt_ms), debt = load_relaxed(&told.debt_bytes);
+  uint64_t now = os_now_ms(), last = load_relaxed(&purge_state.debt_ms), debt = load_relaxed(&purge_state.debt_bytes);
   if (debt != 0 && now > last &&
-      atomic_compare_exchange_strong_explicit(&told.debt_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) {
+      atomic_compare_exchange_strong_explicit(&purge_state.debt_ms, &last, now, memory_order_relaxed, memory_order_relaxed)) {
     uint64_t paid = (now - last) * DEBT_PAID_PER_MS, left = debt > paid ? debt - paid : 0;
     /* Fails if the debt has changed meanwhile: another thread may have paid for the time before. */
-    bool settled = atomic_compare_exchange_strong_explicit(&told.debt_bytes, &debt, left, memory_order_relaxed, memory_order_relaxed);
+    bool settled =
+        atomic_compare_exchange_strong_explicit(&purge_state.debt_bytes, &debt, left, memory_order_relaxed, memory_order_relaxed);
     if (settled) debt = left;
   }
-  return debt <= (load_relaxed(&told.most_units) << HAK_UNIT_SHIFT) / DEBT_PART;
+  return debt <= (load_relaxed(&purge_state.most_units) << HAK_UNIT_SHIFT) / DEBT_PART;
 }
 
 void purge_note_again(size_t bytes) {
-  if (load_relaxed(&told.debt_bytes) == 0) store_relaxed(&told.debt_ms, os_now_ms());
-  add_relaxed(&told.debt_bytes, bytes);
-  add_relaxed(&told.again_bytes, bytes);
+  if (load_relaxed(&purge_state.debt_bytes) == 0) store_relaxed(&purge_state.debt_ms, os_now_ms());
+  add_relaxed(&purge_state.debt_bytes, bytes);
+  add_relaxed(&purge_state.again_bytes, bytes);
 }
 
-uint64_t purge_again_bytes(void) { return load_relaxed(&told.again_bytes); }
+uint64_t purge_again_bytes(void) { return load_relaxed(&purge_state.again_bytes); }
 
-uint64_t purge_peak_units(void) { return load_relaxed(&told.peak_units); }
-uint64_t purge_epoch(void) { return load_relaxed(&told.epoch); }
-void purge_epoch_advance(void) { add_relaxed(&told.epoch, 1); }
+uint64_t purge_peak_units(void) { return load_relaxed(&purge_state.peak_units); }
+uint64_t purge_epoch(void) { return load_relaxed(&purge_state.epoch); }
+void purge_epoch_advance(void) { add_relaxed(&purge_state.epoch, 1); }
 
 static void peak_note(uint64_t fresh) {
-  add_relaxed(&told.peak_units, fresh);
+  add_relaxed(&purge_state.peak_units, fresh);
   purge_epoch_advance();
 }
 
@@ -291,13 +292,13 @@ size_t purge_growth_due(void) {
   if (HAK_LIKELY(fresh == 0)) return 0;
   uint64_t used = ledger_used_units(), idle = ledger_idle_units();
   if (HAK_UNLIKELY(pressure_now() >= PRESSURE_NEAR)) return purge_instead(fresh, idle);
-  uint64_t most = load_relaxed(&told.most_units);
+  uint64_t most = load_relaxed(&purge_state.most_units);
   if (used + idle <= most || option_get(OPTION_decay_ms) < 0) return 0;
   uint64_t allowed = used * (uint64_t)option_get(OPTION_idle_percent) / 100;
   uint64_t surplus = idle > allowed ? idle - allowed : 0;
   if (surplus > used + idle - most) surplus = used + idle - most;
   surplus = purge_growth_pays() ? growth_allows(surplus, used + idle) : 0;
-  store_relaxed(&told.most_units, used + idle - surplus);
+  store_relaxed(&purge_state.most_units, used + idle - surplus);
   peak_note(fresh);
   return surplus == 0 ? 0 : purge_by_growth((uint32_t)surplus);
 }

@@ -265,8 +265,8 @@ FAULTS = [
     # --- space: purge, move, huge pages ---
     Fault("growth_counted_before_the_purge", "space/purge.c", "memory that a purge during growth has given back counts in the heap's peak",
           "unit.purge",
-          "store_relaxed(&told.most_units, used + idle - surplus);",
-          "store_relaxed(&told.most_units, used + idle);"),
+          "store_relaxed(&purge_state.most_units, used + idle - surplus);",
+          "store_relaxed(&purge_state.most_units, used + idle);"),
     Fault("growth_never_learns", "space/purge.c", "memory that the heap needs repeatedly goes back each time that it grows", "unit.purge",
           "purge_growth_pays() ? growth_allows(surplus, used + idle) : 0;",
           "growth_allows(surplus, used + idle);"),
@@ -299,8 +299,8 @@ FAULTS = [
           "if (whole && load_relaxed(&region.superslabs[s].moved) != 0) superslab_renew(s);",
           "if (whole && load_relaxed(&region.superslabs[s].moved) > 1) superslab_renew(s);"),
     Fault("purged_stays_huge", "space/purge.c", "the kernel brings a purged superslab back as a huge page", "unit.huge",
-          "  huge_end_span(start, units);\n  if (done) add_relaxed(&told.purged_units, units);\n",
-          "  if (done) add_relaxed(&told.purged_units, units);\n"),
+          "  huge_end_span(start, units);\n  if (done) add_relaxed(&purge_state.purged_units, units);\n",
+          "  if (done) add_relaxed(&purge_state.purged_units, units);\n"),
     Fault("dirty_after_the_move", "space/move.c", "a child may find moved pages reported as zero that are not", "unit.move",
           """  uint32_t before = atomic_exchange_explicit(&target->dirty, UINT32_MAX, memory_order_relaxed); /* first: for a fork's child */
   if (!os_move(region_address(from * WORD_UNITS), region_address(to * WORD_UNITS), HAK_SUPERSLAB)) {
