@@ -82,7 +82,7 @@ static HAK_COLD void leave_library(void) {
 
 /* In an archive this runs after the program's own destructors, which may free: no priority is lower. */
 static __attribute__((destructor(101))) void end(void) {
-  os_end_if_told();
+  os_end_if_pending();
   if (HAK_SECURE) secure_check();
   if (option_get(OPTION_stats) != 0 && os_may_write_files()) report_at_exit();
   if (option_path(PATH_profile)[0] != '\0' && os_may_write_files()) profile_at_exit();

@@ -105,7 +105,7 @@ static bool keeps_heap_too_long(void) {
 }
 
 static void leave(void) {
-  if (HAK_UNLIKELY(load_relaxed(&os_end_waits) == 1) && thread_inside == 1) os_end_as_told(); /* deeper, a lock may be held */
+  if (HAK_UNLIKELY(load_relaxed(&os_end_pending) == 1) && thread_inside == 1) os_end_finish(); /* deeper, a lock may be held */
   if (HAK_UNLIKELY(keeps_heap_too_long())) give_heap_up(thread_heap);
   if (thread_heap != NULL) heap_tick(thread_heap);
   keeper_call(thread_heap);

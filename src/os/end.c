@@ -1,7 +1,7 @@
 /* end.c - the end of the process because of a fault.
  *
  * libc does not know the thread of os_thread_start, and its filter lets it neither write nor raise a signal.  So it leaves its line
- * (line.c) and ends, and the next thread that comes by ends the process: os_end_if_told. */
+ * (line.c) and ends, and the next thread that comes by ends the process: os_end_if_pending. */
 #include <signal.h>
 #include <stdlib.h>
 
@@ -10,11 +10,11 @@
 
 _Atomic uintptr_t os_aborting;
 _Atomic uintptr_t os_own_thread;
-_Atomic uint32_t os_end_waits;
+_Atomic uint32_t os_end_pending;
 
-/* The thread's locks stay taken; lock_acquire calls os_end_if_told while it waits. */
+/* The thread's locks stay taken; lock_acquire calls os_end_if_pending while it waits. */
 static HAK_COLD _Noreturn void leave_the_end(void) {
-  store_release(&os_end_waits, 1u);
+  store_release(&os_end_pending, 1u);
   for (;;) (void)syscall_3(SYS_exit, 0, 0, 0);
 }
 

@@ -19,9 +19,9 @@ HAK_COLD void line_end(line_t *line) {
   else (void)os_write(2, line->text, line->format.used);
 }
 
-HAK_COLD void os_end_as_told(void) {
+HAK_COLD void os_end_finish(void) {
   uint32_t waits = 1;
-  if (!atomic_compare_exchange_strong(&os_end_waits, &waits, 2u)) return; /* another thread does */
+  if (!atomic_compare_exchange_strong(&os_end_pending, &waits, 2u)) return; /* another thread does */
   (void)os_write(2, left_line.text, left_line.format.used);
   os_abort();
 }

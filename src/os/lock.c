@@ -117,7 +117,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the holder's first ha
 static void lock_pause(lock_t *lock, unsigned tries) {
   uintptr_t holder = load_relaxed(&lock->holder);
   if (HAK_UNLIKELY(holder == thread_self())) lock_reentered();
-  os_end_if_told(); /* it may be the holder that has left this */
+  os_end_if_pending(); /* it may be the holder that has left this */
   if (tries < YIELDS) {
     os_yield();
   } else if (holder != 0) {

@@ -224,10 +224,10 @@ extern _Atomic uintptr_t os_aborting;
 _Noreturn void os_end(void);
 /* In the thread of os_thread_start both end only that thread, and leave it to the next thread here to write the line that it has left, and
  * to end the process. */
-extern _Atomic uint32_t os_end_waits; /* 1: until then */
-void os_end_as_told(void);
-HAK_INLINE void os_end_if_told(void) {
-  if (HAK_UNLIKELY(load_relaxed(&os_end_waits) == 1)) os_end_as_told();
+extern _Atomic uint32_t os_end_pending; /* 1: until then */
+void os_end_finish(void);
+HAK_INLINE void os_end_if_pending(void) {
+  if (HAK_UNLIKELY(load_relaxed(&os_end_pending) == 1)) os_end_finish();
 }
 
 #endif

@@ -796,7 +796,7 @@ FAULTS = [
     Fault("the_line_is_lost", "os/line.c", "a double free that the keeper finds ends the process without a line", "unit.os_thread",
           "if (HAK_UNLIKELY(os_thread_is_ours())) memcpy(&left_line, line, sizeof left_line);\n  else (void)os_write", "(void)os_write"),
     Fault("waiters_wait_for_the_dead", "os/lock.c", "a fault that the keeper finds hangs who waits for its lock", "unit.os_thread",
-          "  os_end_if_told(); /* it may", "  /* it may"),
+          "  os_end_if_pending(); /* it may", "  /* it may"),
     Fault("steps_do_not_stop", "space/purge.c", "setuid waits until the keeper has given everything back", "unit.purge",
           "(stop == NULL || load_relaxed(stop) == 0) &&", "(stop == NULL || words > 0) &&"),
     Fault("runs_of_any_length", "space/purge.c", "setuid waits until the keeper has given everything back", "unit.purge",

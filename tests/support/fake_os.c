@@ -561,5 +561,5 @@ void os_abort(void) {
 
 _Atomic uintptr_t os_aborting;
 _Atomic uintptr_t os_own_thread;
-_Atomic uint32_t os_end_waits;
+_Atomic uint32_t os_end_pending;
 void os_end(void) { os_abort(); }

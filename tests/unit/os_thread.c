@@ -221,7 +221,7 @@ static void find_a_fault(void) {
 static _Noreturn void run_with_a_fault(int end, bool confined, void (*come_by)(void)) {
   dup2(end, 2);
   if (!os_thread_start(&thread, find_a_fault, confined)) _exit(3);
-  while (os_thread_exists(&thread) || load_relaxed(&os_end_waits) == 0) os_sleep_us(1000);
+  while (os_thread_exists(&thread) || load_relaxed(&os_end_pending) == 0) os_sleep_us(1000);
   come_by();
   _exit(4);
 }
@@ -250,7 +250,7 @@ TEST(its_fault_ends_the_process_with_its_line) {
   require_threads();
   for (int i = 0; i < 4; i++) {
     char text[100];
-    int status = status_with_a_fault(i % 2 == 0, i < 2 ? os_end_as_told : wait_for_its_lock, text, sizeof text);
+    int status = status_with_a_fault(i % 2 == 0, i < 2 ? os_end_finish : wait_for_its_lock, text, sizeof text);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
     CHECK(strcmp(text, "hakmem: of the thread's\n") == 0);
   }
