@@ -5,11 +5,11 @@
 #include "front/heaps.h"
 #include "front/quarantine.h"
 
-/* How many calls of drain_resting in a row must find a heap's bins unchanged before the bins are drained. */
-#define RESTING_LOOKS 3
+/* How many calls of drain_idle in a row must find a heap's bins unchanged before the bins are drained. */
+#define IDLE_LOOKS 3
 
 /* A thread's bins that hold less are left alone. */
-#define RESTING_BYTES ((int64_t)16 << 10)
+#define IDLE_BYTES ((int64_t)16 << 10)
 
 /* One drain at a time: a second one would take a bar that no barrier has followed yet for its own. */
 static _Atomic uint32_t draining;
@@ -21,7 +21,7 @@ static _Atomic bool unable; /* the last try found no barrier: older kernels have
 HAK_INLINE bool is_drained(heap_t *heap, const heap_t *mine) { return heap != mine && load_relaxed(&heap->owner.thread) > OWNER_OF_MANY; }
 
 /* The bytes in the heap's bins, without the uppermost entries of each, which stay; 0 if that is too little to take from a thread that
- * rests. */
+ * is idle. */
 static int64_t bins_drainable(heap_t *heap) {
   int64_t bytes = 0;
   if (!is_drained(heap, NULL)) return 0;
@@ -30,15 +30,15 @@ static int64_t bins_drainable(heap_t *heap) {
     if (HAK_SECURE) count += quarantine_waiting(heap, c);
     if (count > BIN_REACH) bytes += (int64_t)(count - BIN_REACH) * class_info[c].size;
   }
-  return bytes >= RESTING_BYTES ? bytes : 0;
+  return bytes >= IDLE_BYTES ? bytes : 0;
 }
 
 void drain_note(heap_t *heap) {
   uint32_t units = large_cache_units(&heap->owner.large_cache);
-  store_relaxed(&heap->rest.noted_units, units);
+  store_relaxed(&heap->idle.noted_units, units);
   int64_t bytes = (int64_t)(units * HAK_UNIT) + bins_drainable(heap);
-  add_relaxed(&drainable, bytes - load_relaxed(&heap->rest.noted));
-  store_relaxed(&heap->rest.noted, bytes);
+  add_relaxed(&drainable, bytes - load_relaxed(&heap->idle.noted));
+  store_relaxed(&heap->idle.noted, bytes);
 }
 
 uint64_t drain_waiting(void) {
@@ -100,29 +100,29 @@ void drain_empty(heap_t *heap) {
 }
 
 /* Passes over heaps whose lock is taken: they are in use. */
-static uint64_t each_heap(drain_step_t *take, const heap_t *mine, bool resting) {
+static uint64_t each_heap(drain_step_t *take, const heap_t *mine, bool idle) {
   uint64_t sum = 0;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
-    if (!is_drained(heap, mine) || (resting && heap->rest.looks < RESTING_LOOKS) || !lock_try_if_free(&heap->owner.lock)) continue;
+    if (!is_drained(heap, mine) || (idle && heap->idle.looks < IDLE_LOOKS) || !lock_try_if_free(&heap->owner.lock)) continue;
     if (is_drained(heap, mine)) sum += take(heap);
     owner_unlock(&heap->owner);
   }
   return sum;
 }
 
-static uint64_t take_barred(const heap_t *mine, bool resting) {
+static uint64_t take_barred(const heap_t *mine, bool idle) {
   if (!os_barrier()) return 0;
-  (void)each_heap(see_tops, mine, resting);
-  return os_barrier() ? each_heap(take_below, mine, resting) : 0;
+  (void)each_heap(see_tops, mine, idle);
+  return os_barrier() ? each_heap(take_below, mine, idle) : 0;
 }
 
-static uint64_t drain(const heap_t *mine, bool resting) {
+static uint64_t drain(const heap_t *mine, bool idle) {
   uint64_t blocks = 0;
   if (heaps_attached() <= (mine != NULL)) return 0; /* no other thread has bins: the kernel is not asked */
   if (atomic_exchange_explicit(&draining, 1, memory_order_acquire) != 0) return 0;
   bool possible = os_barrier(); /* else each bar would cost its thread a moment, for nothing */
   store_relaxed(&unable, !possible);
-  if (possible && each_heap(set_bars, mine, resting) != 0) blocks = take_barred(mine, resting);
+  if (possible && each_heap(set_bars, mine, idle) != 0) blocks = take_barred(mine, idle);
   store_release(&draining, 0);
   return blocks;
 }
@@ -139,7 +139,7 @@ uint64_t drain_bins(const heap_t *mine) {
  * wait for that: it is noted anew. */
 static bool age_large_cache(heap_t *heap) {
   bool given = large_cache_age(&heap->owner.large_cache) != 0;
-  if (large_cache_units(&heap->owner.large_cache) == load_relaxed(&heap->rest.noted_units) || !lock_try_if_free(&heap->owner.lock))
+  if (large_cache_units(&heap->owner.large_cache) == load_relaxed(&heap->idle.noted_units) || !lock_try_if_free(&heap->owner.lock))
     return given;
   drain_note(heap);
   owner_unlock(&heap->owner);
@@ -149,7 +149,7 @@ static bool age_large_cache(heap_t *heap) {
 /* Gives back what a fork's child finds in the bins of a thread that it does not have. No thread takes from them, so no barrier is
  * needed. */
 static bool drain_gone(heap_t *heap) {
-  if (load_relaxed(&heap->owner.thread) != 0 || load_relaxed(&heap->rest.noted) == 0 || !lock_try_if_free(&heap->owner.lock)) return false;
+  if (load_relaxed(&heap->owner.thread) != 0 || load_relaxed(&heap->idle.noted) == 0 || !lock_try_if_free(&heap->owner.lock)) return false;
   bool gone = load_relaxed(&heap->owner.thread) == 0;
   if (gone) {
     (void)large_cache_flush(&heap->owner.large_cache);
@@ -163,31 +163,31 @@ static bool drain_gone(heap_t *heap) {
 /* Notes anew how much there is. Hits may have taken out what was noted, before the thread rested; nothing else would show that there is
  * nothing to wait for. */
 static void note_less(heap_t *heap) {
-  if (load_relaxed(&heap->rest.noted) == 0 || !lock_try_if_free(&heap->owner.lock)) return;
+  if (load_relaxed(&heap->idle.noted) == 0 || !lock_try_if_free(&heap->owner.lock)) return;
   drain_note(heap);
   owner_unlock(&heap->owner);
 }
 
-/* Whether the heap's thread has rested for long enough, and there is something to take. */
-static bool heap_rests(heap_t *heap) {
+/* Whether the heap's thread has been idle for long enough, and there is something to take. */
+static bool heap_is_idle(heap_t *heap) {
   uint64_t activity = is_drained(heap, NULL) ? heap_activity(heap) : 0;
-  bool same = activity != 0 && activity == heap->rest.activity, worth = bins_drainable(heap) > 0;
-  heap->rest.activity = activity;
-  if (!same || !worth) heap->rest.looks = 0;
-  else if (heap->rest.looks < RESTING_LOOKS) heap->rest.looks++;
+  bool same = activity != 0 && activity == heap->idle.activity, worth = bins_drainable(heap) > 0;
+  heap->idle.activity = activity;
+  if (!same || !worth) heap->idle.looks = 0;
+  else if (heap->idle.looks < IDLE_LOOKS) heap->idle.looks++;
   if (same && !worth) note_less(heap);
-  return heap->rest.looks == RESTING_LOOKS;
+  return heap->idle.looks == IDLE_LOOKS;
 }
 
-uint64_t drain_resting(uint32_t *aging) {
+uint64_t drain_idle(uint32_t *aging) {
   bool any = false, aged = false;
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     aged |= age_large_cache(heap);
     aged |= drain_gone(heap);
     *aging += large_cache_units(&heap->owner.large_cache) > 0;
-    bool rests = heap_rests(heap);
-    any |= rests;
-    *aging += !rests && heap->rest.looks > 0;
+    bool idle = heap_is_idle(heap);
+    any |= idle;
+    *aging += !idle && heap->idle.looks > 0;
   }
   return (any ? drain(NULL, true) : 0) + aged;
 }
@@ -195,7 +195,7 @@ uint64_t drain_resting(uint32_t *aging) {
 /* A fork may have come between the two stores of a note. */
 HAK_COLD void drain_after_fork(void) {
   int64_t bytes = 0;
-  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) bytes += load_relaxed(&heap->rest.noted);
+  for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) bytes += load_relaxed(&heap->idle.noted);
   store_relaxed(&drainable, bytes);
   store_relaxed(&draining, 0);
 }

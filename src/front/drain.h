@@ -27,7 +27,7 @@ uint64_t drain_bins(const heap_t *mine);
 /* The same, by the keeper, for threads whose bins have held much and have not changed from one call to the third after it. Adds to *aging
  * the heaps that are on the way there, and those that cache large blocks. It also ages the large blocks that heaps cache, and gives the old
  * ones back, as well as what a fork's child finds in the bins of threads that it does not have. Returns 0 if nothing went back. */
-uint64_t drain_resting(uint32_t *aging);
+uint64_t drain_idle(uint32_t *aging);
 /* Gives all blocks in the heap's bins back to their slabs. By the heap's thread, or by any if none has the heap; with the heap's lock. */
 void drain_empty(heap_t *heap);
 /* Notes, for drain_waiting, how much could be taken from the heap's bins and from the large blocks that it caches. With its lock, now and

@@ -40,14 +40,14 @@ typedef struct heap_counts {
   _Atomic uint64_t counted_bytes[CLASS_COUNT]; /* as requested */
 } heap_counts_t;
 
-/* What is known of a thread that may be at rest: front/drain.c. */
-typedef struct heap_rest {
+/* What is known of a thread that may be idle: front/drain.c. */
+typedef struct heap_idle {
   uint64_t activity; /* for the keeper alone, as is the next */
   uint8_t looks;
   _Atomic int64_t noted;        /* bytes; written with owner.lock, as are the next two */
   uint32_t grown;               /* budget.grown when that was noted */
   _Atomic uint32_t noted_units; /* the units in it that are cached large blocks */
-} heap_rest_t;
+} heap_idle_t;
 
 typedef struct heap {
   /* The bin of classes that have none. `top` makes a pop read the BIN_END behind it, and the capacity makes the count 0. */
@@ -82,7 +82,7 @@ typedef struct heap {
   struct quarantine *quarantine; /* front/quarantine.c */
   _Atomic uint32_t forking; /* 1 while its thread forks; read by the child until its repair */
   struct heap *default_heap; /* the named heap that malloc takes from instead, in this heap's thread; NULL: none */
-  heap_rest_t rest;
+  heap_idle_t idle;
   heap_named_t named;
   heap_counts_t counts;
 } heap_t;

@@ -168,7 +168,7 @@ static void keeper_run(void) {
     uint32_t aging = 0;
     remote_waits_no_more();
     bool collected = heaps_collect();
-    if (drain_resting(&aging) != 0) collected = true;
+    if (drain_idle(&aging) != 0) collected = true;
     aging += handover_age(os_now_ms());
     bool purged = purge_step(step, &keeper.held);
     bool holes = hole_step_until(&keeper.held, &aging) > 0;

@@ -53,8 +53,8 @@ heap_t *heap_attach(const heap_t *wanted) {
  * it. */
 static void note_bins(heap_t *heap) {
   uint32_t grown = load_relaxed(&heap->budget.grown);
-  if (HAK_LIKELY(grown == heap->rest.grown)) return;
-  heap->rest.grown = grown;
+  if (HAK_LIKELY(grown == heap->idle.grown)) return;
+  heap->idle.grown = grown;
   drain_note(heap);
 }
 
@@ -95,7 +95,7 @@ heap_cached_t heap_cache_large(heap_t *heap, unit_t *first) {
   if (heap == NULL || load_relaxed(&first->units) > LARGE_CACHE_LONGEST) return CACHED_NONE;
   uint32_t cached = large_put_cached(&heap->owner.large_cache, first, cache_units_most());
   if (cached == 0) return CACHED_NONE;
-  if (HAK_LIKELY(cached <= load_relaxed(&heap->rest.noted_units))) return CACHED_AS_NOTED;
+  if (HAK_LIKELY(cached <= load_relaxed(&heap->idle.noted_units))) return CACHED_AS_NOTED;
   heap_lock(heap);
   drain_note(heap);
   heap_unlock(heap);

@@ -158,11 +158,11 @@ static uint32_t queued_in(uint32_t unit) {
 
 /* A slab is first queued, then pushed: only in a process with one thread can nobody be between the two. */
 static void audit_pending(const slab_owner_t *owner, unsigned c, bool alone) {
-  uint32_t rest = audit_chain(owner, owner->rest[c], c);
+  uint32_t deferred = audit_chain(owner, owner->deferred[c], c);
   uint32_t pending = audit_chain(owner, load_acquire(&owner->pending[c]), c);
-  AUDIT(rest + pending <= load_relaxed(&owner->slab_count[c]), owner, "a slab is pending and at rest");
+  AUDIT(deferred + pending <= load_relaxed(&owner->slab_count[c]), owner, "a slab is pending and deferred");
   if (!alone) return;
-  AUDIT(queued_in(owner->partial[c].first) + queued_in(owner->full[c].first) == rest + pending, owner, "a queued slab is not pending");
+  AUDIT(queued_in(owner->partial[c].first) + queued_in(owner->full[c].first) == deferred + pending, owner, "a queued slab is not pending");
   bool announced = load_relaxed(&owner->pending[c]) == 0 || (load_relaxed(&owner->pending_classes) >> c & 1) != 0;
   AUDIT(announced, owner, "a pending class has no bit");
 }

@@ -116,13 +116,13 @@ static void remote_prefetch(uint32_t unit) {
   __builtin_prefetch(unit_at(unit), 1);
 }
 
-/* Brings in up to `most` slabs of the class's rest; returns how many. */
-static uint32_t rest_collect(slab_owner_t *owner, unsigned c, uint32_t most) {
+/* Brings in up to `most` of the class's deferred slabs; returns how many. */
+static uint32_t deferred_collect(slab_owner_t *owner, unsigned c, uint32_t most) {
   uint32_t slabs = 0;
-  for (; slabs < most && owner->rest[c] != 0; slabs++) {
-    uint32_t unit = owner->rest[c] - 1;
-    owner->rest[c] = load_relaxed(&remote_of(unit)->next);
-    if (owner->rest[c] != 0) remote_prefetch(owner->rest[c] - 1);
+  for (; slabs < most && owner->deferred[c] != 0; slabs++) {
+    uint32_t unit = owner->deferred[c] - 1;
+    owner->deferred[c] = load_relaxed(&remote_of(unit)->next);
+    if (owner->deferred[c] != 0) remote_prefetch(owner->deferred[c] - 1);
     atomic_exchange(&remote_of(unit)->state, (uint32_t)REMOTE_OPEN);
     (void)remote_take(owner, unit_at(unit));
   }
@@ -131,16 +131,16 @@ static uint32_t rest_collect(slab_owner_t *owner, unsigned c, uint32_t most) {
 
 /* True if everything that was there was brought in.  The rest stays queued, so that its slabs are neither announced again nor destroyed. */
 static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
-  uint32_t slabs = rest_collect(owner, c, *most);
+  uint32_t slabs = deferred_collect(owner, c, *most);
   bool all = slabs < *most;
   if (all) {
-    owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);
-    slabs += rest_collect(owner, c, *most - slabs);
+    owner->deferred[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);
+    slabs += deferred_collect(owner, c, *most - slabs);
   }
   *most -= slabs;
   if (slabs > 0) store_relaxed(&owner->opened, true);
   if (slabs > 0) (void)atomic_fetch_sub_explicit(&owner->pending_count, (int32_t)slabs, memory_order_relaxed);
-  return all && owner->rest[c] == 0;
+  return all && owner->deferred[c] == 0;
 }
 
 /* How many slabs to collect: all of an orphan's, since nobody would see to the rest. */

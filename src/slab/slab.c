@@ -50,7 +50,7 @@ bool owner_has_slabs(const slab_owner_t *owner) {
 HAK_COLD void owner_forget(slab_owner_t *owner, bool lists) {
   store_relaxed(&owner->pending_classes, 0);
   store_relaxed(&owner->pending_count, 0);
-  for (unsigned c = 0; c < CLASS_COUNT; c++) store_relaxed(&owner->pending[c], 0), owner->rest[c] = 0;
+  for (unsigned c = 0; c < CLASS_COUNT; c++) store_relaxed(&owner->pending[c], 0), owner->deferred[c] = 0;
   owner->relist = lists;
   if (!lists) return;
   owner_init(owner);

@@ -32,11 +32,11 @@ typedef struct slab_owner {
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uintptr_t thread; /* that it is attached to, 0 for an orphan; read by others, and seldom written */
   /* Other threads write these too. */
   HAK_ALIGNED(HAK_CACHE_LINE) _Atomic uint64_t pending_classes; /* a bit for each whose stack may not be empty, set after the push */
-  _Atomic int32_t pending_count; /* slabs on those stacks and in `rest`, give or take those just on their way */
+  _Atomic int32_t pending_count; /* slabs on those stacks and in `deferred`, give or take those just on their way */
   _Atomic uint32_t pending[CLASS_COUNT]; /* stacks of slabs with remote frees, by first unit + 1; 0: none; any thread pushes */
   large_cache_t large_cache;
   HAK_ALIGNED(HAK_CACHE_LINE) lock_t lock; /* guards all below */
-  uint32_t rest[CLASS_COUNT];  /* taken off those stacks, and left for the next collection */
+  uint32_t deferred[CLASS_COUNT]; /* taken off those stacks, and left for the next collection */
   _Atomic uint64_t remote_frees;
   sampler_t sampler;
   _Atomic int64_t free_bytes;  /* of free blocks in slabs */

@@ -83,8 +83,8 @@ FAULTS = [
   store_relaxed(&remote_of(unit)->next, first);
 """, "*.*.free.two"),
     ("pop_in_two_steps", "slab/remote.c",
-     "owner->rest[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);",
-     "owner->rest[c] = load_relaxed(&owner->pending[c]); store_relaxed(&owner->pending[c], 0);", "*.*.free.two"),
+     "owner->deferred[c] = atomic_exchange_explicit(&owner->pending[c], 0, memory_order_acquire);",
+     "owner->deferred[c] = load_relaxed(&owner->pending[c]); store_relaxed(&owner->pending[c], 0);", "*.*.free.two"),
     ("close_though_queued", "slab/unit.h",
      """  uint32_t open = REMOTE_OPEN;
   return atomic_compare_exchange_strong(&remote_of(unit)->state, &open, (uint32_t)REMOTE_CLOSED);
@@ -225,8 +225,8 @@ FAULTS = [
      "    lock_abandon(&owner->lock, inside);\n",
      "", "forked*"),
     ("announced_in_child", "slab/slab.c",
-     "store_relaxed(&owner->pending[c], 0), owner->rest[c] = 0;",
-     "owner->rest[c] = 0;", "forked*"),
+     "store_relaxed(&owner->pending[c], 0), owner->deferred[c] = 0;",
+     "owner->deferred[c] = 0;", "forked*"),
     ("inside_not_shown", "front/thread.h",
      "  else add_relaxed(&heapless_of(thread_self())->heapless_inside, inside ? 1 : (uint32_t)-1);\n",
      "", "forked*"),

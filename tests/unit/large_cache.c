@@ -175,8 +175,8 @@ TEST(what_nobody_asks_for_goes_at_the_second_look) {
   CHECK_EQ(large_cache_units(mine()), 0);
   give(held[3]);
   uint32_t aging = 0;
-  CHECK(drain_resting(&aging) == 0 && aging == 1); /* by the keeper */
-  CHECK(drain_resting(&aging) == 1 && large_cache_units(mine()) == 0);
+  CHECK(drain_idle(&aging) == 0 && aging == 1); /* by the keeper */
+  CHECK(drain_idle(&aging) == 1 && large_cache_units(mine()) == 0);
 }
 
 TEST(fresh_memory_and_long_runs_come_after_what_is_kept) {
@@ -238,7 +238,7 @@ TEST(a_trim_by_another_thread_takes_what_one_keeps) {
   (void)drain_bins(thread_heap);
   CHECK_EQ(large_cache_units(&heap->owner.large_cache), 0);
   uint32_t aging = 0;
-  (void)drain_resting(&aging);
+  (void)drain_idle(&aging);
   CHECK(aging == 0 && drain_waiting() < HAK_UNIT);
   end_keeper(thread);
 }
