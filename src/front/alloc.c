@@ -71,7 +71,7 @@ static void *take_small(heap_t *heap, unsigned size_class, size_t size) {
 
 /* Pops from a bin of the heap, as malloc's fast path does where allocations are not watched. NULL if the bin has nothing ready. */
 HAK_INLINE void *alloc_hit(heap_t *heap, size_t size) {
-  unsigned c = class_for(size);
+  unsigned c = class_of_request(size);
   if (!load_relaxed(&heap->has_bin[c])) return NULL;
   if (HAK_SECURE) return size > 0 ? secure_pop(heap, heap_bin(heap, c), size) : NULL;
   return bin_pop(heap_bin(heap, c));
@@ -106,7 +106,7 @@ static void *alloc_watched(heap_t *heap, size_t size) {
 static void *alloc_refill(size_t size) {
   if (!boot()) return NULL;
   bool first = thread_heap == NULL;
-  unsigned c = class_for(size);
+  unsigned c = class_of_request(size);
   void *block = thread_take_shared(c);
   if (block != NULL) return entry_take(block, size);
   heap_t *heap = thread_attach();
@@ -241,7 +241,7 @@ static void *named_try(const named_request_t *r, bool *refused) {
 HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_t use, const char *function) {
   size_t room = memcheck_on() ? memcheck_room(size, align) : size;
   if (room > PTRDIFF_MAX) return out_of_memory();
-  unsigned c = class_for_aligned(room, align);
+  unsigned c = class_of_request_aligned(room, align);
   named_request_t request = {heap, room, align, use, c, function};
   bool refused;
   void *block = named_try(&request, &refused);
@@ -284,7 +284,7 @@ HAK_COLD void *alloc_uncached(size_t size) {
   bool usual = HAK_SECURE || memcheck_on() || heap == NULL || heap->default_heap != NULL || load_relaxed(&heap->watched);
   if (usual || size == 0 || size > SMALL_MAX) return alloc_any(size, 1, SPAN_PLAIN);
   thread_enter();
-  void *entry = heap_take_one(heap, class_for(size));
+  void *entry = heap_take_one(heap, class_of_request(size));
   void *block = entry != NULL ? entry_take(entry, size) : NULL;
   thread_leave_with_upkeep();
   if (block == NULL) return alloc_any(size, 1, SPAN_PLAIN);

@@ -24,7 +24,7 @@ HAK_COLD void *block_alloc_own_zeroed(size_t size) {
 void *block_alloc_aligned(size_t align, size_t size) {
   if (align <= HAK_GRANULE) return block_alloc(size);
   if (memcheck_on() || size > SMALL_MAX) return alloc_any(size, align, SPAN_PLAIN);
-  unsigned c = class_for_aligned(size, align);
+  unsigned c = class_of_request_aligned(size, align);
   if (c != CLASS_NONE) {
     void *block = block_alloc(class_usable(c));
     if (HAK_SECURE && block != NULL) secure_resize(block, c, size, "aligned_alloc");

@@ -5,7 +5,7 @@
 size_t memcheck_room(size_t size, size_t align) {
   if (size > PTRDIFF_MAX - MEMCHECK_TAIL) return SIZE_MAX;
   size += MEMCHECK_TAIL;
-  unsigned c = class_for_aligned(size, align);
+  unsigned c = class_of_request_aligned(size, align);
   size_t room = c != CLASS_NONE ? class_usable(c) : large_good_size(large_request(size));
   return room != 0 ? room : SIZE_MAX;
 }

@@ -70,7 +70,7 @@ static size_t notifier_call(const hak_pressure_t *p) {
  * to. */
 static hak_pressure_t notifier_figures(uint32_t level, size_t wanted) {
   hak_pressure_t p = {sizeof p, level, load_relaxed(&pressure.use), load_relaxed(&pressure.limit), wanted};
-  unsigned c = class_for_aligned(wanted, 1);
+  unsigned c = class_of_request_aligned(wanted, 1);
   if (level != HAK_PRESSURE_FAILING || ledger_permits(c != CLASS_NONE ? class_info[c].units : units_of(wanted))) return p;
   p.used = ledger_heap_units() << HAK_UNIT_SHIFT;
   p.limit = ledger_cap() << HAK_UNIT_SHIFT;

@@ -54,7 +54,7 @@ size_t block_require(const void *block, const char *function) {
 
 size_t block_good_size(size_t size, size_t align) {
   if (size > PTRDIFF_MAX || align > PTRDIFF_MAX) return 0;
-  unsigned c = class_for_aligned(size, align);
+  unsigned c = class_of_request_aligned(size, align);
   size_t pages = c == CLASS_NONE ? large_good_size(large_request(size)) : 0;
   if (c == CLASS_NONE && pages == 0) return 0;
   if (memcheck_on()) return size;
@@ -65,14 +65,14 @@ size_t block_good_size(size_t size, size_t align) {
 /* In the secure library, which records the new size in the block. */
 static bool resize_in_class(void *block, size_t size, bool grows) {
   unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(block))->size_class);
-  if (size > SMALL_MAX || (grows ? c == CLASS_ZERO || size > class_usable(c) : class_for(size) != c)) return false;
+  if (size > SMALL_MAX || (grows ? c == CLASS_ZERO || size > class_usable(c) : class_of_request(size) != c)) return false;
   secure_resize(block, c, size, "realloc");
   return true;
 }
 
 static bool resize_small(void *block, size_t old, size_t size) {
   if (HAK_SECURE) return resize_in_class(block, size, false);
-  return size <= SMALL_MAX && class_usable(class_for(size)) == old;
+  return size <= SMALL_MAX && class_usable(class_of_request(size)) == old;
 }
 
 /* Resizes a large block that keeps its pages: its heap, its span and the bytes that it stands for in profiles stay as they are. Returns
@@ -195,7 +195,7 @@ void *block_realloc(void *block, size_t size) {
   const region_bin_t *bin;
   size_t old = small_size_in(&bin, block, "realloc");
   if (HAK_UNLIKELY(old == 0 || size > SMALL_MAX)) return realloc_any(block, size);
-  if (HAK_SECURE ? resize_in_class(block, size, false) : class_for(size) == bin->size_class) return block;
+  if (HAK_SECURE ? resize_in_class(block, size, false) : class_of_request(size) == bin->size_class) return block;
   if (HAK_UNLIKELY(racy_load(&bin->thread) <= OWNER_OF_MANY)) return realloc_any(block, size);
   return realloc_small(block, old, size);
 }

@@ -29,7 +29,7 @@ static HAK_NOINLINE void draw_event(heap_t *heap, unsigned group, int64_t bytes)
 }
 
 HAK_NOINLINE void watch_small(heap_t *heap, size_t size) {
-  unsigned c = class_for(size);
+  unsigned c = class_of_request(size);
   int64_t bytes = size == 0 ? 1 : (int64_t)size;
   owner_add(&heap->counts.counted_blocks[c], 1);
   owner_add(&heap->counts.counted_bytes[c], size);

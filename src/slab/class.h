@@ -56,11 +56,11 @@ HAK_INLINE unsigned class_of_aligned(size_t size, size_t align) {
 /* The bytes of a class's block that the program may use; in the secure library it may use what it has requested, at most these. */
 HAK_INLINE size_t class_usable(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size - CLASS_CANARY; }
 /* The class of a request of up to SMALL_MAX bytes. */
-HAK_INLINE unsigned class_for(size_t size) { return size == 0 ? CLASS_ZERO : class_of(size + CLASS_CANARY); }
+HAK_INLINE unsigned class_of_request(size_t size) { return size == 0 ? CLASS_ZERO : class_of(size + CLASS_CANARY); }
 /* The same, aligned; CLASS_NONE where only a large block will do. */
-HAK_INLINE unsigned class_for_aligned(size_t size, size_t align) {
+HAK_INLINE unsigned class_of_request_aligned(size_t size, size_t align) {
   if (size > SMALL_MAX || align > HAK_SMALL_MAX) return CLASS_NONE;
-  if (align <= HAK_GRANULE) return class_for(size);
+  if (align <= HAK_GRANULE) return class_of_request(size);
   size_t least = size + CLASS_CANARY;
   return class_of_aligned(least < align ? align : least, align);
 }

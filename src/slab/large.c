@@ -18,7 +18,7 @@ _Atomic uint64_t large_alloc_count, large_free_count;
 /* What a program may use of a block is the same whether it is zeroed or not. */
 size_t large_good_size(size_t size) {
   if (size > HAK_REGION_MAX) return 0;
-  return !HAK_SECURE && size <= SMALL_MAX ? class_usable(class_for(size)) : bits_round_up(size, os_page_size());
+  return !HAK_SECURE && size <= SMALL_MAX ? class_usable(class_of_request(size)) : bits_round_up(size, os_page_size());
 }
 
 /* --- zeroed blocks ------------------------------------------------------------------------ */

@@ -129,7 +129,7 @@ TEST(much_that_is_free_makes_looking_worthwhile) {
 TEST(a_part_passes_large_blocks_and_finds_the_slab_behind) {
   start_holes(4096);
   void *large = large_alloc(4 * HOLE_PART_UNITS * HAK_UNIT, 1, SPAN_PLAIN);
-  unit_t *slab = full_slab(class_for(64));
+  unit_t *slab = full_slab(class_of_request(64));
   REQUIRE(large != NULL && slab != NULL && unit_number(slab) == region_unit(large) + 4 * HOLE_PART_UNITS);
   give_blocks(&owner, blocks, slab_class(slab)->blocks - 1);
   CHECK_EQ(hole_round_part(true, 1), 0); /* the part stops at its limit */
