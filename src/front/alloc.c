@@ -261,7 +261,7 @@ HAK_NOINLINE void *alloc_from(heap_t *heap, size_t size, size_t align, span_use_
 
 void *alloc_own(size_t size, size_t align, span_use_t use) {
   size_t room = memcheck_on() ? memcheck_room(size, align) : size;
-  bool small = room < LARGE_MIN || (room <= SMALL_MAX && use == SPAN_PLAIN);
+  bool small = room < LARGE_REQUEST_MIN || (room <= SMALL_REQUEST_MAX && use == SPAN_PLAIN);
   void *block = small ? alloc_small(room) : alloc_large(room, align, use);
   alloc_counted(block);
   if (HAK_UNLIKELY(event_armed()) && block != NULL) alloc_count(size, small);
@@ -282,7 +282,7 @@ HAK_NOINLINE void *alloc_miss_own(size_t size) { return alloc_own(size, 1, SPAN_
 HAK_COLD void *alloc_uncached(size_t size) {
   heap_t *heap = thread_heap;
   bool usual = HAK_SECURE || memcheck_on() || heap == NULL || heap->default_heap != NULL || load_relaxed(&heap->watched);
-  if (usual || size == 0 || size > SMALL_MAX) return alloc_any(size, 1, SPAN_PLAIN);
+  if (usual || size == 0 || size > SMALL_REQUEST_MAX) return alloc_any(size, 1, SPAN_PLAIN);
   thread_enter();
   void *entry = heap_take_one(heap, class_of_request(size));
   void *block = entry != NULL ? entry_take(entry, size) : NULL;

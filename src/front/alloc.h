@@ -8,8 +8,8 @@
 /* Serves what malloc's fast path cannot: the thread has no heap, its bin is empty, or the size is large. Returns NULL with errno ENOMEM
  * when out of memory. */
 HAK_CHECKED void *alloc_miss(size_t size);
-/* The same for any request, also one that no bin serves because it is larger than SMALL_MAX or aligned more strictly than its class. `use`
- * matters for large blocks only. */
+/* The same for any request, also one that no bin serves because it is larger than SMALL_REQUEST_MAX or aligned more strictly than its
+ * class. `use` matters for large blocks only. */
 HAK_CHECKED void *alloc_any(size_t size, size_t align, span_use_t use);
 /* Both again, but never from the named heap that is the thread's default: for what replaces a block of malloc. */
 HAK_CHECKED void *alloc_miss_own(size_t size);

@@ -8,14 +8,14 @@
 #include "slab/sample.h"
 
 void *block_alloc_zeroed(size_t size) {
-  if (size >= LARGE_MIN) return alloc_any(size, 1, SPAN_ZEROED);
+  if (size >= LARGE_REQUEST_MIN) return alloc_any(size, 1, SPAN_ZEROED);
   void *block = block_alloc(size);
   if (HAK_SECURE || HAK_UNLIKELY(block == NULL)) return block;
   return memset(block, 0, size);
 }
 
 HAK_COLD void *block_alloc_own_zeroed(size_t size) {
-  if (size >= LARGE_MIN) return alloc_own(size, 1, SPAN_ZEROED);
+  if (size >= LARGE_REQUEST_MIN) return alloc_own(size, 1, SPAN_ZEROED);
   void *block = block_alloc_own(size);
   if (HAK_SECURE || block == NULL) return block;
   return memset(block, 0, size);
@@ -23,7 +23,7 @@ HAK_COLD void *block_alloc_own_zeroed(size_t size) {
 
 void *block_alloc_aligned(size_t align, size_t size) {
   if (align <= HAK_GRANULE) return block_alloc(size);
-  if (memcheck_on() || size > SMALL_MAX) return alloc_any(size, align, SPAN_PLAIN);
+  if (memcheck_on() || size > SMALL_REQUEST_MAX) return alloc_any(size, align, SPAN_PLAIN);
   unsigned c = class_of_request_aligned(size, align);
   if (c != CLASS_NONE) {
     void *block = block_alloc(class_usable(c));

@@ -10,7 +10,7 @@
 
 HAK_INLINE void *pop_ready(size_t size) {
   heap_t *heap = thread_fast_heap;
-  return size - 1 < SMALL_MAX ? secure_pop(heap, heap_bin_for(heap, size + CLASS_CANARY), size) : NULL;
+  return size - 1 < SMALL_REQUEST_MAX ? secure_pop(heap, heap_bin_for(heap, size + CLASS_CANARY), size) : NULL;
 }
 
 void *alloc_secure(size_t size) {

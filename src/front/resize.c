@@ -65,20 +65,20 @@ size_t block_good_size(size_t size, size_t align) {
 /* In the secure library, which records the new size in the block. */
 static bool resize_in_class(void *block, size_t size, bool grows) {
   unsigned c = load_relaxed(&unit_head((uint32_t)region_unit(block))->size_class);
-  if (size > SMALL_MAX || (grows ? c == CLASS_ZERO || size > class_usable(c) : class_of_request(size) != c)) return false;
+  if (size > SMALL_REQUEST_MAX || (grows ? c == CLASS_ZERO || size > class_usable(c) : class_of_request(size) != c)) return false;
   secure_resize(block, c, size, "realloc");
   return true;
 }
 
 static bool resize_small(void *block, size_t old, size_t size) {
   if (HAK_SECURE) return resize_in_class(block, size, false);
-  return size <= SMALL_MAX && class_usable(class_of_request(size)) == old;
+  return size <= SMALL_REQUEST_MAX && class_usable(class_of_request(size)) == old;
 }
 
 /* Resizes a large block that keeps its pages: its heap, its span and the bytes that it stands for in profiles stay as they are. Returns
  * false if it would not keep them, and in the secure library, which records and checks every size. */
 HAK_INLINE bool resize_in_pages(unit_t *large, size_t size) {
-  if (HAK_SECURE || size < LARGE_MIN || large_good_size(size) != load_relaxed(&large->bytes)) return false;
+  if (HAK_SECURE || size < LARGE_REQUEST_MIN || large_good_size(size) != load_relaxed(&large->bytes)) return false;
   sample_ask_large(unit_number(large), size);
   if (HAK_COUNTED) {
     counted_give(large_usable(large));
@@ -93,7 +93,7 @@ static bool resize_large(unit_t *slab, size_t size) {
   size_t before = HAK_COUNTED ? large_usable(slab) : 0;
   thread_enter();
   bool owned = load_relaxed(&slab->owned);
-  bool resized = size >= LARGE_MIN && (HAK_UNLIKELY(owned) ? named_resize_large(slab, size) : large_resize(slab, size));
+  bool resized = size >= LARGE_REQUEST_MIN && (HAK_UNLIKELY(owned) ? named_resize_large(slab, size) : large_resize(slab, size));
   heap_t *heap = thread_heap;
   bool may_grow = !resized && !owned && size > large_usable(slab);
   bool again = may_grow && heap != NULL && large_is_before_cached(slab) && large_cache_flush(&heap->owner.large_cache);
@@ -147,7 +147,7 @@ HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, siz
   int saved = large != NULL || size <= old ? errno : 0;
   void *moved;
   if (heap != NULL) moved = alloc_from(heap, size, 1, SPAN_PLAIN, "realloc");
-  else moved = size > old && size >= LARGE_MIN ? alloc_own(size, 1, SPAN_GROWN) : block_alloc_own(size);
+  else moved = size > old && size >= LARGE_REQUEST_MIN ? alloc_own(size, 1, SPAN_GROWN) : block_alloc_own(size);
   if (HAK_UNLIKELY(moved == NULL)) {
     bool grown = large != NULL && size > old && resize_large(large, size); /* what went back meanwhile may be enough for that */
     if (!grown && (size > old || HAK_SECURE)) return NULL; /* a sized free checks the size there: the block must have it */
@@ -194,7 +194,7 @@ static HAK_NOINLINE void *realloc_small(void *block, size_t old, size_t size) { 
 void *block_realloc(void *block, size_t size) {
   const region_bin_t *bin;
   size_t old = small_size_in(&bin, block, "realloc");
-  if (HAK_UNLIKELY(old == 0 || size > SMALL_MAX)) return realloc_any(block, size);
+  if (HAK_UNLIKELY(old == 0 || size > SMALL_REQUEST_MAX)) return realloc_any(block, size);
   if (HAK_SECURE ? resize_in_class(block, size, false) : class_of_request(size) == bin->size_class) return block;
   if (HAK_UNLIKELY(racy_load(&bin->thread) <= OWNER_OF_MANY)) return realloc_any(block, size);
   return realloc_small(block, old, size);
@@ -202,7 +202,7 @@ void *block_realloc(void *block, size_t size) {
 
 /* Whether the block, which is from another heap than the one that is asked for, stays there with the new size. */
 static bool stays_with(size_t old, size_t size) {
-  bool wasteful = size < old / 2 || (size <= SMALL_MAX && block_good_size(size, 1) != old);
+  bool wasteful = size < old / 2 || (size <= SMALL_REQUEST_MAX && block_good_size(size, 1) != old);
   return size <= old && !wasteful;
 }
 
@@ -210,7 +210,7 @@ static HAK_NOINLINE void *realloc_leaving(const block_info_t *info, void *block,
   size_t old = memcheck_usable(info, block);
   if (stays_with(old, size)) return block_realloc(block, size);
   if (size > PTRDIFF_MAX) return out_of_memory();
-  bool grown = size > old && size >= LARGE_MIN, large = !memcheck_on() && load_relaxed(&info->span->kind) == UNIT_LARGE;
+  bool grown = size > old && size >= LARGE_REQUEST_MIN, large = !memcheck_on() && load_relaxed(&info->span->kind) == UNIT_LARGE;
   int saved = errno;
   void *moved = grown ? alloc_any(size, 1, SPAN_GROWN) : block_alloc(size);
   if (HAK_LIKELY(moved != NULL)) return move_to(moved, block, large ? info->span : NULL, old, size);

@@ -49,17 +49,17 @@ HAK_INLINE unsigned class_of_aligned(size_t size, size_t align) {
 /* Bytes of a slab's block that the program may not use: the secure library's canary. */
 #define CLASS_CANARY ((size_t)(HAK_SECURE ? 8 : 0))
 /* The largest size that a slab's block holds. */
-#define SMALL_MAX (HAK_SMALL_MAX - CLASS_CANARY)
+#define SMALL_REQUEST_MAX (HAK_SMALL_MAX - CLASS_CANARY)
 /* The smallest size that a large block is made or resized for. */
-#define LARGE_MIN ((SMALL_MAX < HAK_SLAB_ALWAYS ? SMALL_MAX : HAK_SLAB_ALWAYS) + 1)
+#define LARGE_REQUEST_MIN ((SMALL_REQUEST_MAX < HAK_SLAB_ALWAYS ? SMALL_REQUEST_MAX : HAK_SLAB_ALWAYS) + 1)
 
 /* The bytes of a class's block that the program may use; in the secure library it may use what it has requested, at most these. */
 HAK_INLINE size_t class_usable(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size - CLASS_CANARY; }
-/* The class of a request of up to SMALL_MAX bytes. */
+/* The class of a request of up to SMALL_REQUEST_MAX bytes. */
 HAK_INLINE unsigned class_of_request(size_t size) { return size == 0 ? CLASS_ZERO : class_of(size + CLASS_CANARY); }
 /* The same, aligned; CLASS_NONE where only a large block will do. */
 HAK_INLINE unsigned class_of_request_aligned(size_t size, size_t align) {
-  if (size > SMALL_MAX || align > HAK_SMALL_MAX) return CLASS_NONE;
+  if (size > SMALL_REQUEST_MAX || align > HAK_SMALL_MAX) return CLASS_NONE;
   if (align <= HAK_GRANULE) return class_of_request(size);
   size_t least = size + CLASS_CANARY;
   return class_of_aligned(least < align ? align : least, align);

@@ -18,7 +18,7 @@ _Atomic uint64_t large_alloc_count, large_free_count;
 /* What a program may use of a block is the same whether it is zeroed or not. */
 size_t large_good_size(size_t size) {
   if (size > HAK_REGION_MAX) return 0;
-  return !HAK_SECURE && size <= SMALL_MAX ? class_usable(class_of_request(size)) : bits_round_up(size, os_page_size());
+  return !HAK_SECURE && size <= SMALL_REQUEST_MAX ? class_usable(class_of_request(size)) : bits_round_up(size, os_page_size());
 }
 
 /* --- zeroed blocks ------------------------------------------------------------------------ */
@@ -204,7 +204,7 @@ bool large_is_before_cached(const unit_t *first) {
 
 bool large_resize(unit_t *first, size_t size) {
   size_t bytes = large_good_size(size);
-  if (size < LARGE_MIN || bytes == 0) return false;
+  if (size < LARGE_REQUEST_MIN || bytes == 0) return false;
   if (HAK_SECURE) return large_secure_resize(first, bytes, size);
   uint32_t start = unit_number(first);
   uint32_t have = load_relaxed(&first->units);

@@ -12,7 +12,7 @@
 extern _Atomic uint64_t large_alloc_count, large_free_count;
 
 /* The size to request of a large block: a large alignment may need one even for a size that slabs have. */
-HAK_INLINE size_t large_request(size_t size) { return size > SMALL_MAX ? size : SMALL_MAX + 1; }
+HAK_INLINE size_t large_request(size_t size) { return size > SMALL_REQUEST_MAX ? size : SMALL_REQUEST_MAX + 1; }
 /* The usable size that a request gets; 0 if it exceeds what can be had. */
 size_t large_good_size(size_t size);
 /* Returns a block, which is zero if `use` says so; NULL when out of memory.  `align` is a power of two. */

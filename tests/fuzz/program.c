@@ -43,9 +43,9 @@ static size_t input_size(void) {
       size = class_info[(n << 1 | (more & 1)) % CLASS_ZERO].size + (more >> 1 & 3) * 8;
       return size - 8 - CLASS_CANARY * (more >> 3 & 1) + (more >> 4 & 1);
     case 4: return (n << 8 | input_byte()) * 4 + 3;
-    case 5: size = SMALL_MAX + (size_t)(n << 8 | input_byte()) * 64; break;
+    case 5: size = SMALL_REQUEST_MAX + (size_t)(n << 8 | input_byte()) * 64; break;
     case 6: size = (size_t)(n + 1) << 17 | input_byte(); break;
-    default: return n < 24 ? extreme_size(n) : SMALL_MAX + n - 28;
+    default: return n < 24 ? extreme_size(n) : SMALL_REQUEST_MAX + n - 28;
   }
   return shadow_bytes() + size > HELD_MOST ? size % 8192 : size;
 }
@@ -102,7 +102,7 @@ static unsigned empty_entry(void) {
 
 static void enter(unsigned i, void *block, size_t size, size_t align) {
   if (!call_ends(block, size, align)) return;
-  if (HAK_SECURE && hak_malloc_usable_size(block) <= SMALL_MAX && !slots_hold(block)) {
+  if (HAK_SECURE && hak_malloc_usable_size(block) <= SMALL_REQUEST_MAX && !slots_hold(block)) {
     shadow_check_zero(block, hak_malloc_usable_size(block));
   }
   shadow_enter(i, block, size);

@@ -71,8 +71,8 @@ TEST(every_size_finds_the_bin_of_its_class) {
 
 TEST(what_is_zeroed_or_has_grown_is_a_span_at_a_smaller_size) {
   start_heap();
-  for (size_t size = LARGE_MIN - 1; size <= HAK_SMALL_MAX + 1; size += 1171) {
-    unit_kind_t larger = size < LARGE_MIN ? UNIT_SLAB : UNIT_LARGE, usual = size <= HAK_SMALL_MAX ? UNIT_SLAB : UNIT_LARGE;
+  for (size_t size = LARGE_REQUEST_MIN - 1; size <= HAK_SMALL_MAX + 1; size += 1171) {
+    unit_kind_t larger = size < LARGE_REQUEST_MIN ? UNIT_SLAB : UNIT_LARGE, usual = size <= HAK_SMALL_MAX ? UNIT_SLAB : UNIT_LARGE;
     char *plain = block_alloc(size), *zeroed = block_alloc_zeroed(size), *grown = block_realloc(block_alloc(20000), size);
     char *same = block_realloc(block_alloc(size), size), *less = block_realloc(block_alloc_zeroed(100000), size);
     REQUIRE(plain != NULL && zeroed != NULL && grown != NULL && same != NULL && less != NULL);

@@ -26,7 +26,7 @@
 enum { LARGE = 40000, HELD = 600 }; /* one unit each; with this many in use, a thread may keep as much as it ever can */
 static char *held[HELD];
 
-/* Takes a span, if the size is LARGE_MIN or more. */
+/* Takes a span, if the size is LARGE_REQUEST_MIN or more. */
 static void *take(size_t size) { return alloc_any(size, 1, SPAN_GROWN); }
 
 static void start_kept(void) {

@@ -32,7 +32,7 @@ static void resize_within(char *block, size_t most) {
 TEST(a_large_block_that_keeps_its_pages_takes_no_slow_path) {
   start_heap();
   REQUIRE(thread_attach() != NULL);
-  for (size_t most = rounded(LARGE_MIN + HAK_SMALL_MAX); most < 5 * SIZE; most = rounded(most * 2)) {
+  for (size_t most = rounded(LARGE_REQUEST_MIN + HAK_SMALL_MAX); most < 5 * SIZE; most = rounded(most * 2)) {
     char *block = block_alloc(most);
     REQUIRE(block != NULL);
     memset(block, 5, most);
@@ -70,7 +70,7 @@ TEST(a_large_block_that_needs_other_pages_gets_them) {
 /* From the size on at which blocks that are zeroed are large, their usable size is that of a class. */
 TEST(a_zeroed_block_that_is_large_keeps_its_class) {
   start_heap();
-  size_t size = LARGE_MIN + 1000;
+  size_t size = LARGE_REQUEST_MIN + 1000;
   char *block = block_alloc_zeroed(size);
   REQUIRE(block != NULL && kind_of(block) == UNIT_LARGE);
   size_t usable = block_usable_size(block);

@@ -552,7 +552,7 @@ TEST(large_blocks_grow_and_shrink_where_they_are) {
   CHECK(wall == block + 4 * HAK_UNIT);
   CHECK(!large_resize(slab, 5 * HAK_UNIT));
   CHECK_EQ(slab->bytes, 4 * HAK_UNIT);
-  CHECK(!large_resize(slab, LARGE_MIN - 1) && large_resize(slab, LARGE_MIN) && slab->units == 1);
+  CHECK(!large_resize(slab, LARGE_REQUEST_MIN - 1) && large_resize(slab, LARGE_REQUEST_MIN) && slab->units == 1);
   CHECK(!large_resize(slab, PTRDIFF_MAX));
   CHECK(large_alloc(PTRDIFF_MAX, 1, SPAN_PLAIN) == NULL && large_alloc(HAK_REGION_MAX + 1, 1, SPAN_PLAIN) == NULL);
   CHECK(large_alloc(HAK_UNIT, (size_t)1 << 62, SPAN_PLAIN) == NULL);
