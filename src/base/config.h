@@ -107,7 +107,7 @@
 #define HAK_SMALL_MAX ((size_t)(HAK_SECURE ? 32 : 64) << 10)
 /* The same limit for blocks that are zeroed or grown by realloc.  It is lower, because the parts of a fresh span that a program never
  * touches take no memory, and because a span can grow in place. */
-#define HAK_SLAB_ALWAYS ((size_t)32 << 10)
+#define HAK_SMALL_MAX_ZEROED ((size_t)32 << 10)
 /* Sizes up to this find their class by table, larger ones by bit scan. */
 #define HAK_TABLE_MAX ((size_t)1024)
 
@@ -123,7 +123,7 @@
 #endif
 
 _Static_assert(HAK_CHECKS || !HAK_SECURE, "the secure library needs the live map");
-_Static_assert(HAK_SLAB_ALWAYS <= HAK_SMALL_MAX, "a size that no slab has is a span's");
+_Static_assert(HAK_SMALL_MAX_ZEROED <= HAK_SMALL_MAX, "a size that no slab has is a span's");
 _Static_assert(HAK_SUPERSLAB / HAK_UNIT == HAK_UNITS_PER_SUPERSLAB, "a superslab's units fit one 32-bit word");
 
 #endif

@@ -13,7 +13,7 @@ HAK_APART watch_counts_t watch_others;
 
 unsigned watch_group_of_large(size_t size) {
   if (size >= EVENT_BYTES) return WATCH_CERTAIN;
-  unsigned power = bits_highest64(size > HAK_SLAB_ALWAYS ? size - 1 : HAK_SLAB_ALWAYS);
+  unsigned power = bits_highest64(size > HAK_SMALL_MAX_ZEROED ? size - 1 : HAK_SMALL_MAX_ZEROED);
   return WATCH_LARGE + power - WATCH_LARGE_FROM;
 }
 

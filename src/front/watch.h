@@ -21,7 +21,7 @@
 #define WATCH_CERTAIN (WATCH_LARGE + 19u - WATCH_LARGE_FROM)
 #define WATCH_GROUPS (WATCH_CERTAIN + 1)
 _Static_assert(WATCH_GROUPS <= EVENT_GROUPS, "there are numbers for all");
-_Static_assert(EVENT_BYTES == 1u << 19 && HAK_SLAB_ALWAYS == 1u << WATCH_LARGE_FROM, "the groups of large blocks lie between");
+_Static_assert(EVENT_BYTES == 1u << 19 && HAK_SMALL_MAX_ZEROED == 1u << WATCH_LARGE_FROM, "the groups of large blocks lie between");
 
 /* The group of a large block, also of one that is large because it is aligned more strictly than its class. */
 unsigned watch_group_of_large(size_t size);

@@ -51,7 +51,7 @@ HAK_INLINE unsigned class_of_aligned(size_t size, size_t align) {
 /* The largest size that a slab's block holds. */
 #define SMALL_REQUEST_MAX (HAK_SMALL_MAX - CLASS_CANARY)
 /* The smallest size that a large block is made or resized for. */
-#define LARGE_REQUEST_MIN ((SMALL_REQUEST_MAX < HAK_SLAB_ALWAYS ? SMALL_REQUEST_MAX : HAK_SLAB_ALWAYS) + 1)
+#define LARGE_REQUEST_MIN ((SMALL_REQUEST_MAX < HAK_SMALL_MAX_ZEROED ? SMALL_REQUEST_MAX : HAK_SMALL_MAX_ZEROED) + 1)
 
 /* The bytes of a class's block that the program may use; in the secure library it may use what it has requested, at most these. */
 HAK_INLINE size_t class_usable(unsigned c) { return c == CLASS_ZERO ? 0 : class_info[c].size - CLASS_CANARY; }

@@ -1,5 +1,5 @@
-/* large.h - blocks of more than HAK_SMALL_MAX bytes, and of more than HAK_SLAB_ALWAYS where they are zeroed or grown: each is a span of its
- * own and belongs to no thread.
+/* large.h - blocks of more than HAK_SMALL_MAX bytes, and of more than HAK_SMALL_MAX_ZEROED where they are zeroed or grown: each is a span
+ * of its own and belongs to no thread.
  *
  * Any thread may free any of them; the calls on one block must not overlap. */
 #ifndef SLAB_LARGE_H
