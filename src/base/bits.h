@@ -9,7 +9,7 @@
 #define HAK_LIKELY(x) __builtin_expect(!!(x), 1)
 /* Hides from the compiler how x was computed, so that it does not keep a common
  * subexpression in a register where an addressing mode is free. */
-#define HAK_FORGET(x) __asm__("" : "+r"(x))
+#define HAK_HIDE_VAR(x) __asm__("" : "+r"(x))
 /* Puts x into the register for return values now; compilers would move it there only at the end. */
 #if defined(__x86_64__)
 #define HAK_RESULT(x) __asm__("" : "+a"(x))

@@ -52,7 +52,7 @@ static void *recallocarray_anothers(void *block, size_t old_bytes, size_t count,
 
 HAK_COLD void *recallocarray(void *block, size_t old_count, size_t count, size_t size) {
   void (*used)(void *) = free;
-  HAK_FORGET(used); /* else the compiler may take the free that is used for the one in this library */
+  HAK_HIDE_VAR(used); /* else the compiler may take the free that is used for the one in this library */
   if (used == hak_free || (block != NULL && !is_anothers(block))) return hak_recallocarray(block, old_count, count, size);
   size_t bytes;
   if (block == NULL) return calloc(count, size);

@@ -214,7 +214,7 @@ static void suspect(const char *text) { store_relaxed(&fault_foreign, text); }
 /* Whether malloc is ours.  Its address does not tell: in some programs that is a place of their own, which jumps to malloc. */
 static bool is_used(void) {
   void *block = malloc(1);
-  HAK_FORGET(block);
+  HAK_HIDE_VAR(block);
   bool used = block != NULL && !is_libcs(block);
   free(block);
   return used;

@@ -79,7 +79,7 @@ HAK_INLINE void *bin_pop(bin_t *bin) {
     uint64_t *live = (uint64_t *)owner_load(&region.live_bias);
     size_t index = region_live_index(block);
     uint64_t word = owner_load(&live[index]);
-    HAK_FORGET(index);
+    HAK_HIDE_VAR(index);
     bits_set64(&word, (uintptr_t)block >> HAK_GRANULE_SHIFT);
     owner_store(&live[index], word);
   }

@@ -60,7 +60,7 @@ HAK_INLINE void *block_alloc_own(size_t size) { return HAK_SECURE ? alloc_secure
 HAK_INLINE bool block_free_below(uintptr_t limit, bool gate, void *block, size_t size, const char *function) {
   uintptr_t place = region_index(block);
   if (gate && HAK_UNLIKELY(place >= limit)) return false;
-  if (gate && !__builtin_constant_p(size)) HAK_FORGET(size); /* keeps it in its register: gcc moved it for the caller's sake */
+  if (gate && !__builtin_constant_p(size)) HAK_HIDE_VAR(size); /* keeps it in its register: gcc moved it for the caller's sake */
   if (HAK_SECURE) {
     free_secure(block, size, function);
     return true;
@@ -73,7 +73,7 @@ HAK_INLINE bool block_free_below(uintptr_t limit, bool gate, void *block, size_t
   if (HAK_CHECKS) {
     size_t index = place >> 6;
     uint64_t word = owner_load(&live[index]);
-    HAK_FORGET(index);
+    HAK_HIDE_VAR(index);
     if (HAK_UNLIKELY(!bits_test_and_clear64(&word, place))) goto miss;
     owner_store(&live[index], word);
   }

@@ -32,7 +32,7 @@ static uint32_t slab_take_from(slab_owner_t *owner, unit_t *slab, void **blocks,
     uint64_t left = load_relaxed(bits);
     uint64_t before = left;
     char *first = start + (size_t)word * 64 * size;
-    HAK_FORGET(first); /* otherwise two additions for each block */
+    HAK_HIDE_VAR(first); /* otherwise two additions for each block */
     for (; left != 0 && at != 0; left &= left - 1) owner_store(&blocks[--at], (void *)(first + (size_t)bits_lowest64(left) * size));
     if (left != before) store_relaxed(bits, left);
     if (left != 0) break;
