@@ -17,10 +17,10 @@
 #define PERIOD_MIN_MS 10
 #define ROUNDS_IN_VAIN 2 /* it ends after so many; what one round marks, the next one purges */
 
-static bool prepare_mind(void), prepare_watch(void);
+static bool prepare_limit_watch(void), prepare_watch(void);
 /* Reserved from the start: a program that has met a limit on addresses, and frees, could map no stack. */
 static HAK_APART char keeper_stack[OS_THREAD_STACK];
-static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE) = {.prepare = prepare_mind, .stack = keeper_stack};
+static os_thread_t keeper HAK_ALIGNED(HAK_CACHE_LINE) = {.prepare = prepare_limit_watch, .stack = keeper_stack};
 static _Atomic uint32_t starts;
 static _Atomic uint32_t working; /* 1 while the keeper may hold locks or units; read by a fork's child */
 
@@ -38,10 +38,10 @@ static os_prepare_t *_Atomic watch_open;
 static _Atomic bool children_watch;
 static _Atomic uint32_t generation;
 
-/* For keeper_mind: limits of memory. */
-static keeper_open_t *_Atomic mind_open;
-static keeper_next_t *_Atomic mind_look;
-static _Atomic bool mind_in_vain; /* one could not open what there is to check: no later one tries */
+/* For keeper_watch_limits: limits of memory. */
+static keeper_open_t *_Atomic limit_watch_open;
+static keeper_next_t *_Atomic limit_watch_look;
+static _Atomic bool limit_watch_in_vain; /* one could not open what there is to check: no later one tries */
 
 /* For the running keeper alone. */
 static struct {
@@ -53,45 +53,45 @@ void keeper_watch(os_prepare_t *open, keeper_look_t *look, bool children) {
   store_relaxed(&children_watch, children);
   store_relaxed(&watcher, look);
   store_relaxed(&watch_open, open);
-  store_release(&keeper.prepare, open != NULL ? prepare_watch : prepare_mind);
+  store_release(&keeper.prepare, open != NULL ? prepare_watch : prepare_limit_watch);
 }
 
-void keeper_mind(keeper_open_t *open, keeper_next_t *look) {
-  store_relaxed(&mind_look, look);
-  store_relaxed(&mind_open, open);
+void keeper_watch_limits(keeper_open_t *open, keeper_next_t *look) {
+  store_relaxed(&limit_watch_look, look);
+  store_relaxed(&limit_watch_open, open);
 }
 
 uint32_t keeper_generation(void) { return load_relaxed(&generation); }
 
 /* Whether a keeper would check limits. */
-static bool mind_wanted(void) {
-  if (!load_relaxed(&pressure.contained) || load_relaxed(&mind_in_vain)) return false;
-  return load_relaxed(&mind_open) != NULL && load_relaxed(&mind_look) != NULL;
+static bool limit_watch_wanted(void) {
+  if (!load_relaxed(&pressure.contained) || load_relaxed(&limit_watch_in_vain)) return false;
+  return load_relaxed(&limit_watch_open) != NULL && load_relaxed(&limit_watch_look) != NULL;
 }
 
 /* Opening files is known to be permitted if no filter was met, or if the watch has just done it. */
-static bool mind_prepare(void) {
+static bool limit_watch_prepare(void) {
   duty.look_in_ms = 0;
-  if (!mind_wanted() || (!duty.watches && !keeper.confined)) return false;
-  bool opened = load_relaxed(&mind_open)(duty.watches);
+  if (!limit_watch_wanted() || (!duty.watches && !keeper.confined)) return false;
+  bool opened = load_relaxed(&limit_watch_open)(duty.watches);
   if (opened) duty.look_in_ms = 1;
-  else store_relaxed(&mind_in_vain, true);
+  else store_relaxed(&limit_watch_in_vain, true);
   return opened;
 }
 
-static bool prepare_mind(void) {
+static bool prepare_limit_watch(void) {
   duty.watches = false;
-  return mind_prepare();
+  return limit_watch_prepare();
 }
 
 static bool prepare_watch(void) {
   duty.watches = load_relaxed(&watch_open)();
-  return mind_prepare() || duty.watches;
+  return limit_watch_prepare() || duty.watches;
 }
 
 static void look_at_limits(void) {
   store_relaxed(&working, 1);
-  duty.look_in_ms = load_relaxed(&mind_look)();
+  duty.look_in_ms = load_relaxed(&limit_watch_look)();
   store_relaxed(&working, 0);
 }
 
@@ -206,7 +206,7 @@ void keeper_call(const heap_t *heap) {
   if (HAK_LIKELY(!has_work(heap)) || os_thread_exists(&keeper) || load_relaxed(&keeper.unable) || !os_thread_possible()) return;
   if (!os_fork_was_by_libc()) return; /* it would outlive the process's only thread, and set the exit status in its place */
   if (option_get(OPTION_keeper) == 0 || os_now_ms() < load_relaxed(&not_before_ms)) return;
-  if (option_get(OPTION_decay_ms) < 0 && !watches() && !(mind_wanted() && much_is_idle(heap))) return;
+  if (option_get(OPTION_decay_ms) < 0 && !watches() && !(limit_watch_wanted() && much_is_idle(heap))) return;
   (void)os_started_filtered(); /* the keeper itself cannot find that out: os_barrier */
   permission_t permission = may_start(&confined);
   if (permission == OF_A_GUEST) return; /* it would end with the child of vfork, whatever it holds then; the parent may start one */
@@ -234,7 +234,7 @@ bool keeper_after_fork(void) {
   os_thread_forget(&keeper);
   add_relaxed(&generation, 1);
   if (!load_relaxed(&children_watch)) keeper_watch(NULL, NULL, false);
-  store_relaxed(&mind_in_vain, false);
+  store_relaxed(&limit_watch_in_vain, false);
   store_relaxed(&stops, 0);
   store_relaxed(&not_before_ms, 0);
   bool worked = load_relaxed(&working) != 0;

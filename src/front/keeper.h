@@ -30,7 +30,7 @@ void keeper_watch(os_prepare_t *open, keeper_look_t *look, bool children);
  * HAKMEM_KEEPER is 2. */
 typedef bool keeper_open_t(bool apart);
 typedef uint64_t keeper_next_t(void);
-void keeper_mind(keeper_open_t *open, keeper_next_t *look);
+void keeper_watch_limits(keeper_open_t *open, keeper_next_t *look);
 /* 0 at first; in a fork's child one more than in its parent. */
 uint32_t keeper_generation(void);
 /* Whether a keeper is there and does what is due by time. */

@@ -49,7 +49,7 @@ static HAK_APART cgroup_text_t limits_text;
 static HAK_APART struct {
   cgroup_open_files_t files;
   char path[CGROUP_PATH];
-} limits_kept;
+} keeper_group;
 
 /* When the next check by time is due. */
 static _Atomic uint64_t tick_ms;
@@ -270,32 +270,32 @@ HAK_COLD void limits_changed(void) {
 
 /* --- the keeper's checks ----------------------------------------------------------------- */
 
-static HAK_COLD bool kept_open(bool apart) {
+static HAK_COLD bool keeper_group_open(bool apart) {
   cgroup_t group;
   cgroup_text_t text; /* on the keeper's own stack: another thread may be checking */
   if (!cgroup_find(&group, true, &text) || group.limit == CGROUP_NONE || (!apart && !file_apart())) return false;
-  memcpy(limits_kept.path, group.path, CGROUP_PATH);
-  cgroup_open(&group, &limits_kept.files);
-  group.files = &limits_kept.files;
+  memcpy(keeper_group.path, group.path, CGROUP_PATH);
+  cgroup_open(&group, &keeper_group.files);
+  group.files = &keeper_group.files;
   return cgroup_look(&group);
 }
 
 /* If other threads have found another group, the files that the keeper has open are of no use any more. */
-static void kept_step(void) {
-  if (!limits_seen.known || strcmp(limits_seen.group.path, limits_kept.path) != 0) {
+static void keeper_group_step(void) {
+  if (!limits_seen.known || strcmp(limits_seen.group.path, keeper_group.path) != 0) {
     store_relaxed(&pressure.contained, false); /* until they check again */
     store_release(&pressure.look_at, (uint64_t)0);
     purge_epoch_advance();
     return;
   }
-  limits_step(NULL, &limits_kept.files, false);
+  limits_step(NULL, &keeper_group.files, false);
   if (load_relaxed(&pressure.to_report) != (uint32_t)PRESSURE_NONE) purge_epoch_advance(); /* for the next to allocate */
 }
 
-static HAK_COLD uint64_t kept_look(void) {
+static HAK_COLD uint64_t keeper_group_look(void) {
   uint64_t now = os_now_ms(), at = load_relaxed(&tick_ms);
   if (now >= at && look_claim()) {
-    kept_step();
+    keeper_group_step();
     at = load_relaxed(&tick_ms);
   }
   if (at == UINT64_MAX || !load_relaxed(&pressure.contained)) return 0;
@@ -303,6 +303,6 @@ static HAK_COLD uint64_t kept_look(void) {
 }
 
 void limits_start(void) {
-  keeper_mind(kept_open, kept_look);
+  keeper_watch_limits(keeper_group_open, keeper_group_look);
   if (option_get(OPTION_limit_soft) != 0 || option_get(OPTION_limit_hard) != 0) limits_changed();
 }

@@ -807,13 +807,13 @@ static void be_a_child(bool watches) {
 TEST(a_child_watches_too) { be_a_child(true); }
 TEST(a_child_does_not_watch) { be_a_child(false); }
 
-/* ---- minding limits of memory ---- */
+/* ---- watching limits of memory ---- */
 
 enum { NEXT_MS = 400, FULL_AT = 10 };
 static bool apart_before;
 static uint64_t next_ms = NEXT_MS, looked_ms; /* in ms of sleep, at the last check */
 
-static bool open_mind(bool apart) {
+static bool open_limits(bool apart) {
   opened++;
   apart_before = apart;
   return opens;
@@ -830,18 +830,18 @@ static uint64_t look_until_full(void) {
 /* No slow path checks the limits of the system that the test runs on. */
 static void contain(keeper_next_t *look) {
   start();
-  keeper_mind(open_mind, look);
+  keeper_watch_limits(open_limits, look);
   store_relaxed(&pressure.contained, true);
   store_relaxed(&pressure.look_at, UINT64_MAX);
 }
 
-static void mind(int64_t decay_ms) {
+static void watch_limits(int64_t decay_ms) {
   contain(look_until_full);
   CHECK(option_set(OPTION_decay_ms, decay_ms));
 }
 
-TEST(it_minds_limits_where_memory_is_to_be_kept) {
-  mind(-1);
+TEST(it_watches_limits_where_memory_is_to_be_kept) {
+  watch_limits(-1);
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 1 && opened == 1 && !apart_before);
   CHECK(looks >= FULL_AT && looks <= FULL_AT + 1000 / NEXT_MS + 1 && slept_ms < FULL_AT * NEXT_MS + 1000); /* then nothing idle is left */
@@ -850,8 +850,8 @@ TEST(it_minds_limits_where_memory_is_to_be_kept) {
   CHECK_EQ(keeper_starts(), 1);
 }
 
-TEST(it_minds_limits_between_its_steps) {
-  mind(3600000);
+TEST(it_watches_limits_between_its_steps) {
+  watch_limits(3600000);
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 1 && looks >= FULL_AT);
 }
@@ -870,8 +870,8 @@ TEST(a_step_is_sooner_when_a_limit_comes_near) {
   CHECK(slept_ms > 3600000 / 64 / 2 && slept_ms < 3600000 / 2);
 }
 
-TEST(without_a_limit_there_is_nothing_to_mind) {
-  mind(-1);
+TEST(without_a_limit_there_is_nothing_to_watch) {
+  watch_limits(-1);
   store_relaxed(&pressure.contained, false);
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 0 && opened == 0);
@@ -883,7 +883,7 @@ TEST(without_a_limit_there_is_nothing_to_mind) {
 
 TEST(what_cannot_be_opened_is_not_tried_again) {
   opens = false;
-  mind(-1);
+  watch_limits(-1);
   for (int i = 0; i < 3; i++) leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 1 && opened == 1 && looks == 0);
   CHECK(idle_bytes() >= (uint64_t)50 << 20);
@@ -891,7 +891,7 @@ TEST(what_cannot_be_opened_is_not_tried_again) {
 
 TEST(it_ends_when_there_is_no_limit_to_look_at_any_more) {
   next_ms = 0;
-  mind(-1);
+  watch_limits(-1);
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 1 && looks == 1);
   CHECK(idle_bytes() >= (uint64_t)50 << 20);
@@ -903,7 +903,7 @@ static uint64_t look_full_now_and_then(void) {
   return NEXT_MS;
 }
 
-TEST(holes_are_minded_as_well) {
+TEST(holes_are_looked_for_as_well) {
   if (os_page_size() > (size_t)32 << 10) check_skip("there is a block that stays on every page");
   contain(look_full_now_and_then);
   CHECK(option_set(OPTION_decay_ms, -1));
@@ -917,12 +917,12 @@ TEST(holes_are_minded_as_well) {
 }
 
 /* The calls that the keeper would need might end the process. */
-TEST(beside_a_filter_limits_are_not_minded) {
+TEST(beside_a_filter_limits_are_not_watched) {
   pthread_t thread;
   REQUIRE(pthread_create(&thread, NULL, do_nothing, NULL) == 0 && pthread_join(thread, NULL) == 0);
   if (!os_multi_threaded()) check_skip("this libc does not tell");
   fake_os_set_credentials(true, false);
-  mind(DECAY_MS);
+  watch_limits(DECAY_MS);
   leave_idle((size_t)50 << 20);
   CHECK(keeper_starts() == 1 && opened == 0 && looks == 0);
   CHECK_EQ(idle_bytes(), 0);
@@ -936,7 +936,7 @@ static void end_soon(void) {
 }
 
 /* A black box has its own set of open files already. */
-TEST(it_minds_and_watches) {
+TEST(it_watches_limits_and_more) {
   contain(come_near);
   keeper_watch(open_nothing, end_soon, false);
   come_by();
