@@ -72,9 +72,9 @@ typedef struct heap {
   _Atomic uint32_t inside;  /* 1 while its thread is on a slow path; read by a fork's child */
   uint8_t shared_blocks[CLASS_COUNT]; /* how many were got from shared slabs so far */
   int64_t trimmed_free_bytes; /* owner.free_bytes as the last heap_trim left it */
-  _Atomic bool hides; /* its slabs may have marks that are not visible yet: front/supply.c. With owner.lock, as are the next two */
+  _Atomic bool unseen_marks; /* its slabs may have marks that are not visible yet: front/supply.c. With owner.lock, as are the next two */
   _Atomic uint32_t repairs_seen; /* repair_count when that was last found out */
-  uint64_t opened_ms;
+  uint64_t reopened_ms;
   _Atomic uint64_t counted_allocs; /* while the heap is watched, as are the next two */
   uint32_t until_guarded; /* small allocations until the next guard slot */
   int64_t until_event; /* bytes of small allocations until the next event */

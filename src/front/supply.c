@@ -126,22 +126,22 @@ void heap_tick(heap_t *heap) {
 #define MARK_VISIBLE_MS 10
 
 /* Whether a slab may have frees that nobody announces, since it was opened again, or since a freer stayed in the parent of this process. */
-static bool heap_may_hide(const heap_t *heap) {
-  return load_relaxed(&heap->owner.opened) || load_relaxed(&heap->repairs_seen) != repair_count();
+static bool heap_may_have_unseen_marks(const heap_t *heap) {
+  return load_relaxed(&heap->owner.reopened) || load_relaxed(&heap->repairs_seen) != repair_count();
 }
 
 /* Looks for frees that nobody has announced. A slab that was opened again has only those whose marks were not visible then: so once a look
  * has come long enough after the last such slab was opened, a further one finds nothing. With the heap's lock. */
 static void heap_look_briefly(heap_t *heap) {
   slab_owner_t *owner = &heap->owner;
-  if (heap_may_hide(heap)) {
-    store_relaxed(&owner->opened, false);
+  if (heap_may_have_unseen_marks(heap)) {
+    store_relaxed(&owner->reopened, false);
     store_relaxed(&heap->repairs_seen, repair_count());
-    store_relaxed(&heap->hides, true);
-    heap->opened_ms = os_now_ms();
+    store_relaxed(&heap->unseen_marks, true);
+    heap->reopened_ms = os_now_ms();
   }
-  if (!load_relaxed(&heap->hides)) return;
-  store_relaxed(&heap->hides, os_now_ms() - heap->opened_ms < MARK_VISIBLE_MS);
+  if (!load_relaxed(&heap->unseen_marks)) return;
+  store_relaxed(&heap->unseen_marks, os_now_ms() - heap->reopened_ms < MARK_VISIBLE_MS);
   remote_look_at_all(owner);
 }
 
@@ -155,7 +155,7 @@ static void heap_collect_slabs(heap_t *heap, bool briefly) {
 
 bool heap_may_trim(heap_t *heap) {
   if (load_relaxed(&heap->owner.pending_classes) != 0 || load_relaxed(&heap->owner.free_bytes) > heap->trimmed_free_bytes) return true;
-  if (large_cache_units(&heap->owner.large_cache) > 0 || load_relaxed(&heap->hides) || heap_may_hide(heap)) return true;
+  if (large_cache_units(&heap->owner.large_cache) > 0 || load_relaxed(&heap->unseen_marks) || heap_may_have_unseen_marks(heap)) return true;
   for (unsigned c = heap_next_bin(heap, 0); c < CLASS_COUNT; c = heap_next_bin(heap, c + 1)) {
     if (bin_count(heap_bin(heap, c)) > 0) return true;
   }

@@ -138,7 +138,7 @@ static bool class_collect(slab_owner_t *owner, unsigned c, uint32_t *most) {
     slabs += deferred_collect(owner, c, *most - slabs);
   }
   *most -= slabs;
-  if (slabs > 0) store_relaxed(&owner->opened, true);
+  if (slabs > 0) store_relaxed(&owner->reopened, true);
   if (slabs > 0) (void)atomic_fetch_sub_explicit(&owner->pending_count, (int32_t)slabs, memory_order_relaxed);
   return all && owner->deferred[c] == 0;
 }

@@ -15,7 +15,7 @@
  * With remote bits both sides' steps are sequentially consistent: if the freer sees QUEUED, it has set its bit before the owner takes the
  * bits.  A mark may become visible only after its freer has looked at the state: the freer sees QUEUED, the owner opens the slab and sees
  * no mark.  Then the block waits for the next one that is freed into the slab, whose freer announces both, or for remote_look, which needs
- * no announcement.  Only a slab that was opened again can have such a mark: owner->opened says that there is one.
+ * no announcement.  Only a slab that was opened again can have such a mark: owner->reopened says that there is one.
  *
  * A QUEUED slab is never destroyed, so the freer may follow slab->owner.  A slab with an unseen mark is not destroyed either, since the
  * marked block is still missing from it.  So the marks equal their copy when a slab ends, and the next slab there begins with both as they

@@ -50,7 +50,7 @@ typedef struct slab_owner {
   _Atomic uint32_t slab_count[CLASS_COUNT];
   slab_held_t held;
   uint64_t learnt, sparse; /* a bit a class. learnt: it is known whether programs use little of each block; sparse: they do */
-  _Atomic bool opened; /* a slab was opened again, and may have a mark that is not visible yet: remote.h. Cleared by front/supply.c */
+  _Atomic bool reopened; /* a slab was opened again, and may have a mark that is not visible yet: remote.h. Cleared by front/supply.c */
   bool orphan; /* nobody allocates from it: it keeps no wholly free slab */
   bool relist; /* for the repair in a fork's child alone */
   bool helped; /* for audits: another thread has collected while it had a thread, whose plain stores may bring cleared live bits back */
