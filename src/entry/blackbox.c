@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "entry/profile.h"
 #include "front/keeper.h"
 #include "front/thread.h"
@@ -82,10 +83,8 @@ typedef struct look {
 
 /* The number after the `skip`th space of the text; 0 if there is none, as in "max". */
 static uint64_t number_in(const char *text, unsigned skip) {
-  uint64_t number = 0;
   for (; skip > 0 && *text != '\0'; text++) skip -= *text == ' ';
-  for (; *text >= '0' && *text <= '9'; text++) number = number * 10 + (uint64_t)(*text - '0');
-  return number;
+  return decimal_read(text);
 }
 
 static uint64_t read_number(int file, unsigned skip) {

@@ -12,6 +12,7 @@
 #include <malloc.h>
 #endif
 
+#include "base/format.h"
 #include "os/file.h"
 #include "os/line.h"
 #include "kit/pressure.h"
@@ -49,8 +50,7 @@ static void stats_add_os(hak_stats_t *stats) {
   bool there = os_read_file("/proc/thread-self/statm", text, sizeof text) > 0; /* the first thread may have ended */
   if (there || os_read_file("/proc/self/statm", text, sizeof text) > 0) {
     const char *at = strchr(text, ' ');
-    for (at = at != NULL ? at + 1 : ""; *at >= '0' && *at <= '9'; at++) stats->resident = stats->resident * 10 + (uint64_t)(*at - '0');
-    stats->resident *= os_page_size();
+    stats->resident = decimal_read(at != NULL ? at + 1 : "") * os_page_size();
   }
   if (load_relaxed(&os_filters) != 0) return;
   stats->mappings = mappings_now();

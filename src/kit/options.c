@@ -127,6 +127,16 @@ static HAK_COLD void option_complain(const char *what, const char *text, size_t 
   line_end(&line);
 }
 
+/* Whether the text is nothing but digits, at most 18. */
+static bool parse_digits(const char *text, size_t length, int64_t *number) {
+  *number = 0;
+  for (size_t i = 0; i < length; i++) {
+    if (!decimal_is_digit(text[i])) return false;
+    *number = *number * 10 + (text[i] - '0');
+  }
+  return true;
+}
+
 static HAK_COLD bool parse_amount(const char *text, size_t length, const option_info_t *info, int64_t *value) {
   if (info->min != PERCENT_LEAST || length < 2 || length > 16) return false;
   unsigned shift = 0;
@@ -138,11 +148,8 @@ static HAK_COLD bool parse_amount(const char *text, size_t length, const option_
     case 'G': shift = 30; break;
     default: return false;
   }
-  int64_t number = 0;
-  for (size_t i = 0; i + 1 < length; i++) {
-    if (text[i] < '0' || text[i] > '9') return false;
-    number = number * 10 + (text[i] - '0');
-  }
+  int64_t number;
+  if (!parse_digits(text, length - 1, &number)) return false;
   if (number > INT64_MAX >> shift || (percent && number > -PERCENT_LEAST)) return false;
   *value = percent ? -number : number << shift;
   return true;
@@ -164,13 +171,10 @@ static HAK_COLD bool parse_value(const char *text, size_t length, const option_i
   }
   if (parse_amount(text, length, info, value)) return true;
   bool negative = length > 0 && text[0] == '-';
-  size_t i = negative ? 1 : 0;
-  if (i == length || length - i > 18) return false;
-  int64_t number = 0;
-  for (; i < length; i++) {
-    if (text[i] < '0' || text[i] > '9') return false;
-    number = number * 10 + (text[i] - '0');
-  }
+  size_t digits = negative ? length - 1 : length;
+  if (digits == 0 || digits > 18) return false;
+  int64_t number;
+  if (!parse_digits(text + length - digits, digits, &number)) return false;
   *value = negative ? -number : number;
   return true;
 }

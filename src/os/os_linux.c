@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/format.h"
 #include "base/thread.h"
 #include "os/syscall.h"
 
@@ -97,9 +98,7 @@ size_t os_map_limit(void) {
   size_t limit = load_relaxed(&known);
   if (HAK_LIKELY(limit != 0)) return limit;
   char text[32];
-  if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) > 0) {
-    for (const char *at = text; *at >= '0' && *at <= '9'; at++) limit = limit * 10 + (size_t)(*at - '0');
-  }
+  if (os_read_file("/proc/sys/vm/max_map_count", text, sizeof text) > 0) limit = (size_t)decimal_read(text);
   if (limit == 0) limit = 65530; /* the kernel's default */
   store_relaxed(&known, limit);
   return limit;

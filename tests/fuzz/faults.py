@@ -74,7 +74,7 @@ FAULTS = [
     ("slab", "an orphan's remote frees wait forever", "slab/remote.c", 
      "if (atomic_load(&owner->pending_classes) == 0 || !lock_try(&owner->lock)) return;", "return;"),
     ("slab", "a large block that shrinks keeps its units", "slab/large.c", "    span_free(start + want, have - want);\n", ""),
-    ("options", "a number of 19 digits is read", "kit/options.c", "length - i > 18) return false;", "length - i > 19) return false;"),
+    ("options", "a number of 19 digits is read", "kit/options.c", "digits > 18) return false;", "digits > 19) return false;"),
     ("options", "a bad value leaves the value before it", "kit/options.c",
      "    store_relaxed(&option_values.number[option], option_info[option].fallback);\n", ""),
     ("options", "a path is not terminated", "kit/options.c", "    option_values.path[i][length] = '\\0';\n", ""),

@@ -153,8 +153,8 @@ FAULTS = [
 
     # --- kit ---
     Fault("numbers_wrap", "kit/options.c", "a value of 20 digits is taken for a small one", "unit.kit",
-          "if (i == length || length - i > 18) return false;",
-          "if (i == length || length - i > 20) return false;"),
+          "if (digits == 0 || digits > 18) return false;",
+          "if (digits == 0 || digits > 20) return false;"),
     Fault("options_never_sealed", "kit/options.c", "setting an option of the secure library writes to a sealed page", "crash.secure",
           "  option_values.sealed = true;\n",
           ""),
