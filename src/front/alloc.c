@@ -144,8 +144,8 @@ static HAK_NOINLINE void *alloc_small(size_t size) {
 
 /* A new large block, not one from the thread's cache. */
 static void *large_fresh(size_t size, size_t align, span_use_t use) {
-  if (use != SPAN_GROWN) return large_alloc(size, align, use);
-  return large_alloc_to_grow(size, thread_heap != NULL ? thread_heap->number : 0);
+  if (use < SPAN_GROWN) return large_alloc(size, align, use);
+  return large_alloc_to_grow(size, use, thread_heap != NULL ? thread_heap->number : 0);
 }
 
 static HAK_COLD void *large_again(size_t size, size_t align, span_use_t use) {

@@ -130,12 +130,12 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
   return block_enter(unit, bytes, size, use);
 }
 
-void *large_alloc_to_grow(size_t size, uint32_t home) {
+void *large_alloc_to_grow(size_t size, span_use_t use, uint32_t home) {
   size_t bytes = large_good_size(size);
   bool zero;
-  if (HAK_SECURE || bytes == 0 || bytes >= HAK_SUPERSLAB) return large_alloc(size, 1, SPAN_GROWN);
-  uint32_t unit = span_alloc_to_grow(units_of(bytes), home, &zero);
-  return unit != SPAN_NONE ? block_enter(unit, bytes, size, SPAN_GROWN) : NULL;
+  if (HAK_SECURE || bytes == 0 || (use != SPAN_GROWING && bytes >= HAK_SUPERSLAB)) return large_alloc(size, 1, use);
+  uint32_t unit = span_alloc_to_grow(units_of(bytes), use, home, &zero);
+  return unit != SPAN_NONE ? block_enter(unit, bytes, size, use) : NULL;
 }
 
 void *large_take_cached(large_cache_t *cache, size_t size, span_use_t use) {

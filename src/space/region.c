@@ -57,10 +57,12 @@ static struct {
   range_t blocks;
   uint32_t capacity;      /* superslabs that there are addresses for */
   uint32_t zones_ready;   /* superslabs whose zones are usable */
-  bool scarce;            /* addresses or memory are limited: little is mapped ahead */
+  _Atomic bool scarce;    /* region_scarce */
   bool gate_open;         /* region_open_gate */
 } layout;
 static lock_t grow_lock = LOCK_OF_RANK(LOCK_GROW);
+
+bool region_scarce(void) { return load_relaxed(&layout.scarce); }
 
 static uint32_t between(uint32_t n, uint32_t least, uint32_t most) { return n < least ? least : n > most ? most : n; }
 
@@ -104,7 +106,7 @@ static void limit_set(uintptr_t limit) {
 
 /* Extends every zone to cover `superslabs` superslabs. */
 static bool zones_extend(uint32_t superslabs) {
-  const size_t piece = layout.scarce ? os_page_size() : ZONE_PIECE;
+  const size_t piece = region_scarce() ? os_page_size() : ZONE_PIECE;
   if (superslabs <= layout.zones_ready) return true;
   for (unsigned z = 0; z < ZONE_COUNT; z++) {
     range_t *zone = &layout.zone[z];
@@ -122,7 +124,7 @@ static bool zones_extend(uint32_t superslabs) {
 /* Covers the superslabs up to `needed`, and more in the same step while there is plenty. */
 static bool zones_cover(uint32_t needed) {
   if (needed <= layout.zones_ready) return true;
-  if (!layout.scarce) {
+  if (!region_scarce()) {
     uint32_t ahead = layout.zones_ready + between(layout.zones_ready / 2, ZONES_AHEAD, ZONES_AHEAD_MOST);
     if (ahead > layout.capacity) ahead = layout.capacity;
     if (ahead > needed && zones_extend(ahead)) return true;
@@ -173,7 +175,7 @@ static uint32_t units_free_at_end(uint32_t frontier, uint32_t most) {
 /* At least `need` where addresses are not scarce.  Then a step ends where a superslab does, since only a wholly mapped superslab can be a
  * huge page. */
 static uint32_t grow_step(uint32_t frontier, uint32_t need) {
-  if (layout.scarce) return between(frontier / SCARCE_SHARE, SCARCE_MIN_UNITS, SCARCE_MAX_UNITS);
+  if (region_scarce()) return between(frontier / SCARCE_SHARE, SCARCE_MIN_UNITS, SCARCE_MAX_UNITS);
   uint32_t step = between(frontier / GROW_SHARE, GROW_MIN_UNITS, GROW_MAX_UNITS);
   uint64_t end = (uint64_t)frontier + (step > need ? step : need);
   return (uint32_t)(bits_round_up(end, WORD_UNITS) - frontier);
@@ -200,7 +202,7 @@ static bool grow_locked(uint32_t units) {
     os_map_result_t result = OS_NOMEM;
     if (step > need) {
       result = units_map(frontier, step);
-      layout.scarce |= result == OS_NOMEM;
+      if (result == OS_NOMEM) store_relaxed(&layout.scarce, true);
     }
     if (result != OS_MAPPED) result = units_map(frontier, need);
     if (result == OS_MAPPED) return true;
@@ -306,7 +308,7 @@ static bool region_make(uint64_t most_bytes) {
     if (most_bytes < HAK_REGION_MIN) most_bytes = HAK_REGION_MIN;
   }
   most_bytes = bits_round_up(most_bytes, HAK_SUPERSLAB);
-  layout.scarce = os_address_limit() != UINT64_MAX;
+  store_relaxed(&layout.scarce, os_address_limit() != UINT64_MAX);
   for (size_t n = valgrind_on() ? 2 * PLACES - 1 : os_has_shadow() ? 2 : 0; n < 2 * PLACES; n++) {
     layout_plan(&region_places[n / 2], most_bytes, valgrind_on() ? 0 : os_random());
     if (grow_locked(1)) return true;

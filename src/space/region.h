@@ -132,6 +132,8 @@ HAK_CHECKED bool region_init(uint64_t most_bytes);
  * `frontier`.  If the frontier has moved since, it returns true and does nothing: many threads that find nothing at the same moment wait
  * for one growth, and must not make one each.  False: out of memory or addresses. */
 HAK_CHECKED bool region_grow(uint32_t frontier, uint32_t units);
+/* Whether addresses or memory are limited, so that little is mapped ahead. */
+HAK_CHECKED bool region_scarce(void);
 /* Opens the gate, once what some frees have to check first is found to hold for good: they compare with gated_limit in place of limit, so
  * the check costs them nothing. */
 void region_open_gate(void);

@@ -22,6 +22,9 @@
 /* Superslabs that are scanned after the first that would do: 1 GiB.  A larger heap has so many runs that scanning more gains little. */
 #define LOOK_ON 512
 
+/* The most units that are left free behind a block that grows: 16 MiB.  What is longer seldom moves, and then by page table. */
+#define ROOM_MOST 256
+
 /* Superslabs that are scanned at a time for a span within one superslab: their runs are known by powers of two alone.  Where all of these
  * have only shorter runs it is better to grow than to scan every superslab. */
 #define IN_VAIN 64
@@ -66,7 +69,7 @@ static bool units_mark_dirty(uint32_t start, uint32_t units, span_use_t use) {
   uint32_t were_dirty = 0, again = 0;
   while (word_next(&walk, &s, &mask)) {
     superslab_t *superslab = &region.superslabs[s];
-    bool whole = (use == SPAN_PLAIN || use == SPAN_GROWN) && mask == UINT32_MAX && load_relaxed(&superslab->dirty) == 0;
+    bool whole = use != SPAN_SLAB && use != SPAN_ZEROED && mask == UINT32_MAX && load_relaxed(&superslab->dirty) == 0;
     if (whole && !move_idle_to(s)) huge_large_begin(s);
     /* Only this thread changes the bits of these units now: it writes only where they are not yet as they should be. */
     uint32_t before = load_relaxed(&superslab->dirty);
@@ -115,10 +118,11 @@ static void note_lowest(uint32_t from, uint32_t lowest) {
 }
 
 typedef struct wanted {
-  uint32_t units;
+  uint32_t units; /* to claim */
+  uint32_t run;   /* to be free in a row: more than `units` to leave room behind them */
   uint64_t align;
   span_use_t use;
-  uint32_t home;  /* of SPAN_GROWN */
+  uint32_t home;  /* of span_alloc_to_grow */
   bool everywhere; /* the heap cannot grow */
 } wanted_t;
 
@@ -131,7 +135,7 @@ static uint32_t find_in_words(const wanted_t *wanted, uint32_t *at, unsigned lev
     if (*at >= count) break;
     _Atomic uint32_t *free = &region.superslabs[*at].free;
     for (;;) {
-      unsigned start = word_best_fit(load_acquire(free), wanted->units, (unsigned)wanted->align);
+      unsigned start = word_best_fit(load_acquire(free), wanted->run, (unsigned)wanted->align);
       if (start == WORD_UNITS) break;
       if (word_claim(free, bits_mask32(start, wanted->units))) return *at * WORD_UNITS + start;
     }
@@ -144,7 +148,7 @@ static uint32_t find_at_home(const wanted_t *wanted) {
   uint32_t others = region_superslabs() - 1;
   if (wanted->home == 0 || others == 0) return SPAN_NONE;
   uint32_t at = 1 + (wanted->home - 1) % others;
-  return find_in_words(wanted, &at, bits_highest64(wanted->units), IN_VAIN);
+  return find_in_words(wanted, &at, bits_highest64(wanted->run), IN_VAIN);
 }
 
 /* Searches some superslabs above the lowest ones, in rotation; then superslabs with so many units in a row that there is room wherever the
@@ -156,13 +160,13 @@ static uint32_t find_higher(const wanted_t *wanted, uint32_t above, unsigned lev
   uint32_t start = find_in_words(wanted, &at, level, IN_VAIN);
   store_relaxed(&next[level], at < region_superslabs() ? at : 0);
   if (start != SPAN_NONE) return start;
-  unsigned surely = bits_highest64(wanted->units + (uint32_t)wanted->align - 1) + 1;
+  unsigned surely = bits_highest64(wanted->run + (uint32_t)wanted->align - 1) + 1;
   at = above;
   return find_in_words(wanted, &at, surely < ROOM_LEVELS ? surely : ROOM_LEVELS - 1, IN_VAIN);
 }
 
 static uint32_t find_lowest(const wanted_t *wanted) {
-  unsigned level = bits_highest64(wanted->units);
+  unsigned level = bits_highest64(wanted->run);
   uint32_t most = wanted->everywhere ? UINT32_MAX : IN_VAIN, lowest = load_relaxed(&ledger_lowest), at = lowest;
   uint32_t start = find_in_words(wanted, &at, level, most);
   if (level == 0 && wanted->align == 1 && start != SPAN_NONE) note_lowest(lowest, start / WORD_UNITS);
@@ -193,12 +197,12 @@ typedef struct found {
 static void found_compare(found_t *found, const wanted_t *wanted, uint32_t run, uint32_t length) {
   const uint64_t base_units = region.base >> HAK_UNIT_SHIFT;
   uint64_t start = bits_round_up(base_units + run, wanted->align) - base_units;
-  if (start + wanted->units > (uint64_t)run + length) return;
+  if (start + wanted->run > (uint64_t)run + length) return;
   /* A block that must be zero may be large and hardly used. */
   uint64_t fresh = wanted->use == SPAN_ZEROED ? 0 : units_fresh((uint32_t)start, wanted->units), cost = fresh << 32 | length;
   if (cost >= found->cost) return;
   if (found->start == SPAN_NONE) found->until = run / WORD_UNITS + LOOK_ON;
-  if (cost == wanted->units) found->until = 0; /* no place is better */
+  if (cost == wanted->run) found->until = 0; /* no place is better */
   found->start = (uint32_t)start;
   found->cost = cost;
 }
@@ -245,7 +249,7 @@ static uint32_t find_from(const wanted_t *wanted, uint32_t from, uint32_t count,
 static uint32_t find_across(const wanted_t *wanted) {
   static _Atomic uint32_t last[ROOM_LEVELS];
   uint32_t count = region_superslabs();
-  unsigned level = wanted->units < 2 * WORD_UNITS - 1 ? bits_highest64((wanted->units + 1) / 2) : ROOM_LEVELS - 1;
+  unsigned level = wanted->run < 2 * WORD_UNITS - 1 ? bits_highest64((wanted->run + 1) / 2) : ROOM_LEVELS - 1;
   if (HAK_LIKELY(count <= LOOK_ON)) return find_from(wanted, 0, count, level);
   uint32_t start = find_from(wanted, load_relaxed(&last[level]), count, level);
   if (start == SPAN_NONE) start = find_from(wanted, 0, count, level);
@@ -269,8 +273,8 @@ static HAK_COLD bool units_missing(uint32_t start, uint32_t units) {
 }
 
 static uint32_t find_and_claim(const wanted_t *wanted) {
-  if (wanted->units <= SMALL_SPAN && wanted->align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
-    uint32_t start = wanted->use == SPAN_GROWN ? find_at_home(wanted) : SPAN_NONE;
+  if (wanted->units <= SMALL_SPAN && wanted->run <= WORD_UNITS && wanted->align <= WORD_UNITS && region.base % HAK_SUPERSLAB == 0) {
+    uint32_t start = wanted->use >= SPAN_GROWN ? find_at_home(wanted) : SPAN_NONE;
     return start != SPAN_NONE ? start : find_lowest(wanted);
   }
   for (;;) {
@@ -321,12 +325,18 @@ static bool look_everywhere(wanted_t *wanted) {
   return true;
 }
 
+/* Room is left only where memory is plentiful. */
+static bool leave_no_room(wanted_t *wanted) {
+  if (wanted->run == wanted->units) return false;
+  wanted->run = wanted->units;
+  wanted->align = 1;
+  return true;
+}
+
 static uint32_t span_take(wanted_t *wanted, bool *zero) {
   const uint32_t units = wanted->units;
   HAK_ASSERT(units > 0 && bits_is_pow2(wanted->align));
-  /* Room for the run wherever alignment lets it start. */
-  uint64_t want = (uint64_t)units + wanted->align - 1;
-  if (want > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
+  if (units + wanted->align - 1 > HAK_REGION_MAX >> HAK_UNIT_SHIFT) return SPAN_NONE;
   if (passes_cap(units)) return SPAN_NONE;
   for (patience_t patience = {0};;) {
     patience.ends = ledger_completions();
@@ -340,7 +350,8 @@ static uint32_t span_take(wanted_t *wanted, bool *zero) {
       *zero = units_mark_dirty(start, units, wanted->use);
       return start;
     }
-    if ((!refused && region_grow(frontier, (uint32_t)want)) || look_everywhere(wanted)) continue;
+    uint32_t more = (uint32_t)(wanted->run + wanted->align - 1); /* room for the run wherever alignment lets it start */
+    if ((!refused && region_grow(frontier, more)) || look_everywhere(wanted) || leave_no_room(wanted)) continue;
     if (!purge_wait(&patience, units, refused)) {
       if (refused) add_relaxed(&pressure.refused, 1);
       return SPAN_NONE;
@@ -349,11 +360,16 @@ static uint32_t span_take(wanted_t *wanted, bool *zero) {
 }
 
 uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *zero) {
-  return span_take(&(wanted_t){units, align_units, use, 0, false}, zero);
+  return span_take(&(wanted_t){units, units, align_units, use, 0, false}, zero);
 }
 
-uint32_t span_alloc_to_grow(uint32_t units, uint32_t home, bool *zero) {
-  return span_take(&(wanted_t){units, 1, SPAN_GROWN, home, false}, zero);
+uint32_t span_alloc_to_grow(uint32_t units, span_use_t use, uint32_t home, bool *zero) {
+  if (use != SPAN_GROWING || region_scarce()) return span_take(&(wanted_t){units, units, 1, use, home, false}, zero);
+  /* By alignment, blocks of about one size that grow in turn do not end up in each other's room; of those that are longer than a
+   * superslab, the pages can be moved. */
+  uint32_t run = 2u << bits_highest64(units), align = run < WORD_UNITS ? run : WORD_UNITS;
+  if (run > units + ROOM_MOST) run = units + ROOM_MOST;
+  return span_take(&(wanted_t){units, run, align, use, home, false}, zero);
 }
 
 /* Whether the units from `start` to the frontier are all free. */

@@ -96,6 +96,35 @@ TEST(what_was_requested_last_is_noted_of_a_sampled_block) {
   CHECK_EQ(load_relaxed(&sample->asked), most);
 }
 
+/* Grows blocks in turn, each by what `step` returns for its size; returns how often one was moved once it was large. */
+enum { IN_TURN = 16, TURN_MOST = 4 << 20 };
+static unsigned grow_in_turn(size_t (*step)(size_t size)) {
+  static char *blocks[IN_TURN];
+  unsigned moves = 0;
+  for (int i = 0; i < IN_TURN; i++) CHECK((blocks[i] = block_alloc(2 * HAK_SMALL_MAX)) != NULL);
+  for (size_t size = 2 * HAK_SMALL_MAX; size < TURN_MOST;) {
+    size += step(size);
+    for (int i = 0; i < IN_TURN; i++) {
+      char *before = blocks[i];
+      CHECK((blocks[i] = block_realloc(before, size)) != NULL);
+      moves += blocks[i] != before;
+    }
+  }
+  for (int i = 0; i < IN_TURN; i++) block_free(blocks[i], 0, "free");
+  return moves;
+}
+
+static size_t step_fixed(size_t size) { return size < 8 ? size : 16384; }
+static size_t step_of_a_list(size_t size) { return size / 8 + 56; } /* as CPython's */
+
+/* Five doublings; the first step may move a block too. */
+TEST(blocks_that_grow_in_turn_are_copied_once_a_doubling) {
+  start_heap();
+  CHECK(grow_in_turn(step_fixed) <= 6 * IN_TURN);
+  CHECK(grow_in_turn(step_of_a_list) <= 6 * IN_TURN);
+  check_heaps();
+}
+
 TEST(a_named_heaps_large_block_that_keeps_its_pages_stays_counted_as_it_is) {
   start_heap();
   heap_t *heap = named_new("cache");

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "fake_os.h"
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "space/ledger.h"
 #include "space/purge.h"
 #include "space.h"
@@ -467,7 +468,7 @@ TEST(a_span_grows_past_the_frontier_unless_something_is_in_the_way) {
 
 static uint32_t take_at_home(uint32_t units, uint32_t home) {
   bool zero;
-  uint32_t start = span_alloc_to_grow(units, home, &zero);
+  uint32_t start = span_alloc_to_grow(units, SPAN_GROWN, home, &zero);
   CHECK(start != SPAN_NONE && start % WORD + units <= WORD);
   return start;
 }
@@ -485,6 +486,58 @@ TEST(what_may_grow_lies_apart_from_that_of_other_homes) {
   /* If a home is full, free units elsewhere are used before fresh memory. */
   while (ledger_used_units() + 23 < frontier) (void)take_at_home(1, 2);
   CHECK(take_at_home(16, 2) / WORD == 1 && load_relaxed(&region.units) == frontier);
+}
+
+static bool unit_may_be_taken(uint32_t unit) { return (load_relaxed(&region.superslabs[unit / WORD].free) >> unit % WORD & 1) != 0; }
+
+static uint32_t take_to_grow_on(uint32_t units) {
+  bool zero;
+  uint32_t start = span_alloc_to_grow(units, SPAN_GROWING, 0, &zero);
+  CHECK(start != SPAN_NONE);
+  return start;
+}
+
+/* Blocks of about one size, taken in turn, all have room to double. */
+TEST(what_grows_step_by_step_has_as_much_room_behind_it) {
+  start_space(UINT64_MAX);
+  static const uint32_t lengths[] = {1, 3, 5, 16, 20, 33, 300};
+  for (unsigned i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+    uint32_t units = lengths[i], starts[3], room = 1;
+    while (room <= units) room *= 2;
+    if (room > units + 256) room = units + 256;
+    for (unsigned n = 0; n < 3; n++) {
+      starts[n] = take_to_grow_on(units);
+      CHECK(starts[n] % (room < WORD ? room : WORD) == 0); /* whole superslabs can be moved */
+      for (uint32_t unit = starts[n] + units; unit < starts[n] + room; unit++) CHECK(unit_may_be_taken(unit));
+    }
+    for (unsigned n = 0; n < 3 && units <= 2 * WORD; n++) CHECK(span_claim(starts[n] + units, room - units));
+  }
+}
+
+TEST(where_addresses_are_limited_no_room_is_left) {
+  start_space((uint64_t)1 << 40);
+  for (uint32_t i = 0; i < 5; i++) CHECK_EQ(take_to_grow_on(3), 3 * i);
+}
+
+/* Nobody reserves it. */
+TEST(where_memory_is_scarce_no_room_is_left) {
+  start_space(UINT64_MAX);
+  uint32_t first = take_to_grow_on(3);
+  CHECK(first % 4 == 0);
+  bool zero;
+  CHECK_EQ(span_alloc(1, 1, SPAN_SLAB, &zero), first + 3); /* the tightest run */
+  fake_os_fail(1u << FAKE_MAP_AT, 1, UINT64_MAX);
+  uint32_t taken = 0;
+  while (span_alloc(1, 1, SPAN_SLAB, &zero) != SPAN_NONE) taken++;
+  REQUIRE(taken > 5);
+  span_free(first, 3);
+  uint64_t before = load_relaxed(&pressure.refused);
+  CHECK_EQ(take_to_grow_on(2), first);
+  CHECK_EQ(take_to_grow_on(1), first + 2);
+  span_free(first + 2, 1);
+  ledger_set_cap(ledger_heap_units()); /* what is free is resident: it may be used again */
+  CHECK_EQ(take_to_grow_on(1), first + 2);
+  CHECK_EQ(load_relaxed(&pressure.refused), before);
 }
 
 static uint32_t take_superslabs(uint32_t superslabs) {
