@@ -9,6 +9,7 @@
 #include "os/memcheck.c"
 #include "os/hooked.c"
 #include "os/end.c"
+#include "os/clock.c"
 #include "os/os_linux.c"
 #include "os/fork.c"
 #include "os/credentials.c"

@@ -16,8 +16,6 @@
 #include "entry/entry.h"
 
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/format.h"
 #include "entry/profile.h"
@@ -198,15 +196,13 @@ static void shelf_writer(writer_t *w, const shelf_t *to, size_t at, size_t room)
 static void write_head(writer_t *w, const shelf_t *to, size_t slot, const look_t *l, const char *why) {
   const uint32_t sum = w->sum;
   const size_t bytes = ENTRY_TEXT - w->room;
-  struct timespec now = {0};
-  (void)clock_gettime(CLOCK_REALTIME, &now);
   shelf_writer(w, to, slot, HEAD_BYTES);
   format_t *f = writer(w);
   format_text(f, "entry");
   word_number(f, to->count);
   word_number(f, bytes);
   word_number(f, sum);
-  word_number(f, (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+  word_number(f, os_wall_ns() / 1000000);
   word_number(f, l->resident);
   word_number(f, l->group);
   word_number(f, l->limit);
@@ -239,12 +235,13 @@ static void box_look(void) {
 
 /* --- opening ------------------------------------------------------------------------------- */
 
+/* In the keeper, which may still write to standard error. */
 static void complain(const char *option, const char *why) {
   line_t line;
   format_t *f = line_begin(&line);
   format_text(f, option);
   format_text(f, why);
-  line_end(&line);
+  line_end_at_once(&line);
 }
 
 static void say_whose(const shelf_t *to) {
@@ -296,7 +293,7 @@ static bool names_process(const char *path) {
 /* False if there is nothing to write to. */
 static bool shelves_take(void) {
   const char *path = option_path(PATH_blackbox);
-  box.process = (uint64_t)getpid();
+  box.process = os_process_id();
   if (box.page == NULL) box.page = os_map(PROBE_PAGE + SITE_WORDS * sizeof(uint64_t));
   if (box.page == NULL) return false;
   if (!box.tried && path[0] != '\0' && (box.generation == 0 || names_process(path))) file_take();

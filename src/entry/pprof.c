@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include "hakmem/profile.h"
 #include "entry/reading.h"
@@ -22,6 +21,7 @@
 #include "front/census.h"
 #include "front/named.h"
 #include "front/watch.h"
+#include "os/os.h"
 #include "kit/site.h"
 
 /* --- messages ------------------------------------------------------------------------------ */
@@ -230,8 +230,6 @@ static HAK_COLD void pprof_type(pprof_t *p, unsigned field, unsigned kind, unsig
 }
 
 static HAK_COLD void pprof_head(pprof_t *p) {
-  struct timespec now = {0};
-  (void)clock_gettime(CLOCK_REALTIME, &now);
   for (unsigned i = 0; i < TEXTS; i++) (void)pprof_text(p, texts[i]);
   pprof_type(p, PROFILE_TYPE, TEXT_OBJECTS, TEXT_COUNT);
   pprof_type(p, PROFILE_TYPE, TEXT_SPACE, TEXT_BYTES);
@@ -242,7 +240,7 @@ static HAK_COLD void pprof_head(pprof_t *p) {
   format_t *f = writer(&p->out);
   put_number(f, PROFILE_PERIOD, sample_rate);
   put_number(f, PROFILE_DEFAULT_TYPE, TEXT_SPACE);
-  put_number(f, PROFILE_TIME, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+  put_number(f, PROFILE_TIME, os_wall_ns());
 }
 
 typedef struct columns {

@@ -5,7 +5,6 @@
 #include "entry/entry.h"
 
 #include <errno.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "hakmem/profile.h"
@@ -194,9 +193,7 @@ HAK_COLD void profile_mappings(writer_t *w, mappings_t *all, size_t room) {
 HAK_COLD void profile_begin(writer_t *w, uint64_t process) {
   line_number(w, "hakmem-snapshot", 1);
   line_number(w, "process", process);
-  struct timespec now = {0};
-  (void)clock_gettime(CLOCK_REALTIME, &now);
-  line_number(w, "time", (uint64_t)now.tv_sec);
+  line_number(w, "time", os_wall_ns() / 1000000000);
   format_t *f = writer(w);
   format_text(f, "program");
   word_address(f, os_program());
@@ -215,7 +212,7 @@ HAK_COLD bool hak_profile_write(int fd) {
   HAK_ALIGNED(MODULE_COPY_ALIGN) char page[MODULE_COPY];
   int saved = errno;
   writer_open(&w, fd);
-  profile_begin(&w, (uint64_t)getpid());
+  profile_begin(&w, os_process_id());
   line_number(&w, "sample_bytes", sample_rate);
   profile_census(&w, &stats);
   profile_heaps(&w, 0);

@@ -333,7 +333,7 @@ HAK_COLD bool hak_stats_json(int fd) {
   format_text(writer(&w), "{\"version\": \"");
   format_text(writer(&w), hak_version());
   format_text(writer(&w), "\", ");
-  write_json_number(&w, "pid", (uint64_t)getpid(), false);
+  write_json_number(&w, "pid", os_process_id(), false);
   write_json_number(&w, "classes", CLASS_COUNT, false);
   for (size_t i = 0; i < FIGURE_COUNT; i++) write_json_number(&w, figures[i].name, figure_of(&stats, i), false);
   format_text(writer(&w), "\"limit_reason\": \"");

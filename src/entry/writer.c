@@ -1,7 +1,6 @@
 #include "entry/writer.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include "os/file.h"
 #include "os/os.h"
@@ -92,7 +91,7 @@ HAK_COLD void writer_path(char path[PATH_ROOM], const char *pattern) {
   format_init(&f, path, PATH_ROOM);
   for (; *pattern != '\0'; pattern++) {
     if (pattern[0] == '%' && pattern[1] == 'p') {
-      format_unsigned(&f, (uint64_t)getpid());
+      format_unsigned(&f, os_process_id());
       pattern++;
     } else {
       format_char(&f, *pattern);

@@ -59,7 +59,7 @@ bool os_is_guest(void) {
   void *word = NULL;
   if (load_relaxed(&os_filters) != 0 || !has_words()) return false;
   if (syscall_3(SYS_prctl, PR_GET_TID_ADDRESS, (long)&word, 0) != 0 || word != NULL) return false;
-  return syscall_3(SYS_getpid, 0, 0, 0) == syscall_3(SYS_gettid, 0, 0, 0);
+  return (long)os_process_id() == syscall_3(SYS_gettid, 0, 0, 0);
 }
 
 /* Fails if a signal handler interrupted the repair and forked: then this is a child of the child. */

@@ -38,6 +38,8 @@ bool os_has_shadow(void);            /* a sanitizer's runtime occupies the middl
 uint64_t os_random_seed(void);       /* constant within a process, different between processes */
 uint64_t os_random(void);            /* unpredictable */
 uint64_t os_now_ms(void);            /* monotonic, coarse */
+uint64_t os_wall_ns(void);           /* since the beginning of 1970 */
+uint64_t os_process_id(void);        /* by a system call: a library that is preloaded may have put its own getpid before libc's */
 uint64_t os_thread_ns(void);         /* processor time of the calling thread, by a system call; 0 where that is not allowed */
 
 /* Maps zero pages at exactly this address, without replacing a mapping. */

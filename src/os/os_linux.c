@@ -146,13 +146,7 @@ uint64_t os_random(void) {
   return start_hash(atomic_fetch_add(&calls, 1) + 1);
 }
 
-/* A library that is preloaded may have put its own clock_gettime before libc's, and use thread-local variables there. */
-uint64_t os_now_ms(void) {
-  struct timespec now;
-  if (HAK_UNLIKELY(os_thread_is_ours())) (void)syscall_3(SYS_clock_gettime, CLOCK_MONOTONIC_COARSE, (long)&now, 0);
-  else clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
+uint64_t os_process_id(void) { return (uint64_t)syscall_3(SYS_getpid, 0, 0, 0); }
 
 uint64_t os_thread_ns(void) {
   struct timespec now;
@@ -275,6 +269,12 @@ static bool move_works(char *page, size_t bytes) {
   return purge_works(page, bytes);
 }
 
+/* Whether pages of our own can still be moved. */
+static HAK_COLD bool still_moves(void) {
+  _Atomic uint32_t verdict = 0;
+  return os_tried(&verdict, move_works);
+}
+
 /* Returns whether the limits of the process, which may have been lowered below what it has mapped, leave room for another page. */
 static bool may_map(void) {
   size_t bytes = os_page_size();
@@ -313,8 +313,10 @@ bool os_move(void *from, void *to, size_t bytes) {
   if (!os_madvise(from, os_page_size(), MADV_COLD)) return false;
   long error = os_mremap(from, to, bytes);
   if (error == 0) return true;
-  /* A filter was installed later.  Other errors, such as too many mappings, concern only this move. */
-  if (error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL) store_relaxed(&unable, true);
+  /* A filter may have been installed; or the program has sealed these pages (mseal).  Other errors, such as too many mappings, concern
+   * only this move. */
+  bool refused = error == -EPERM || error == -ENOSYS || error == -EACCES || error == -EINVAL;
+  if (refused && !still_moves()) store_relaxed(&unable, true);
   if (is_remapped(to, bytes)) os_huge(to, bytes, false);
   return false;
 }

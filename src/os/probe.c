@@ -12,7 +12,7 @@
 
 static HAK_COLD long copy(void *to, uintptr_t from, size_t bytes) {
   uintptr_t target[] = {(uintptr_t)to, bytes}, source[] = {from, bytes}; /* struct iovec */
-  return syscall_6(SYS_process_vm_readv, syscall_3(SYS_getpid, 0, 0, 0), (long)target, 1, (long)source, 1, 0);
+  return syscall_6(SYS_process_vm_readv, (long)os_process_id(), (long)target, 1, (long)source, 1, 0);
 }
 
 HAK_COLD bool probe_copy(void *to, uintptr_t from, size_t bytes) {

@@ -36,8 +36,6 @@
 
 bool os_thread_possible(void) { return THREAD_POSSIBLE && !valgrind_on(); }
 
-static long process_id(void) { return syscall_3(SYS_getpid, 0, 0, 0); }
-
 /* --- the filter --------------------------------------------------------------------------- */
 
 /* The kernel's ABI; not every libc has headers for it. */
@@ -122,7 +120,7 @@ static bool thread_confine(os_thread_t *thread) {
 #define STEPS(rules) {sizeof(rules) / sizeof(rules)[0], rules}
   const filter_t filter = thread->files ? (filter_t)STEPS(filter_with_files) : (filter_t)STEPS(filter_usual);
   os_capabilities_t own;
-  thread->leader = process_id();
+  thread->leader = (long)os_process_id();
   if (!capabilities_of(0, &own) || !capabilities_of(thread->leader, &thread->capabilities)) return false;
   if (memcmp(&own, &thread->capabilities, sizeof own) != 0 || !capabilities_lower(&own)) return false;
   if (syscall_6(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0) != 0) return false;
@@ -192,7 +190,7 @@ static long thread_make(os_thread_t *thread, unsigned long flags, void *local, v
 static bool thread_lingers(os_thread_t *thread) {
   uint32_t last = load_relaxed(&thread->last);
   if (last == 0 || os_now_ms() - load_relaxed(&thread->ended_ms) > LINGER_MS) return false;
-  return syscall_3(SYS_tgkill, process_id(), last, 0) == 0;
+  return syscall_3(SYS_tgkill, (long)os_process_id(), last, 0) == 0;
 }
 
 static bool thread_clone(os_thread_t *thread) {
@@ -261,7 +259,7 @@ HAK_COLD void os_thread_hold(os_thread_t *thread) {
   if (last == 0) return;
   while (thread_lingers(thread)) os_sleep_us(20);
   /* The kernel removes the thread in steps under a lock.  waitid takes that lock, too; for the process itself it never waits. */
-  (void)syscall_6(SYS_waitid, P_PID, process_id(), 0, WEXITED | WNOHANG | WNOWAIT, 0, 0);
+  (void)syscall_6(SYS_waitid, P_PID, (long)os_process_id(), 0, WEXITED | WNOHANG | WNOWAIT, 0, 0);
   (void)atomic_compare_exchange_strong(&thread->last, &last, 0);
 }
 

@@ -203,6 +203,8 @@ bool os_has_shadow(void) { return false; } /* os_map_at refuses addresses of a s
 uint64_t os_random_seed(void) { return fake.random_seed; }
 uint64_t os_random(void) { return fake.random_seed; }
 uint64_t os_now_ms(void) { return load_relaxed(&fake.now_ms); }
+uint64_t os_wall_ns(void) { return load_relaxed(&fake.now_ms) * 1000000; }
+uint64_t os_process_id(void) { return (uint64_t)getpid(); }
 uint64_t os_thread_ns(void) { return load_relaxed(&fake.thread_ns); }
 
 uint64_t os_address_limit(void) {

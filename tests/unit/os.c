@@ -384,6 +384,27 @@ TEST(a_move_that_is_refused_is_not_the_last) {
   CHECK(to[0] == 8 && unit_is_zero(from, bytes - page) && from[bytes - page] == 8);
 }
 
+/* EPERM is also the answer for pages that the program has sealed. */
+TEST(pages_that_cannot_be_moved_are_not_the_last) {
+  size_t page = os_page_size(), bytes = some * page;
+  char *from = movable(bytes), *to = from + 2 * bytes;
+  refuse_argument(SYS_mremap, 1, (uint32_t)bytes, EPERM);
+  KEEPS_ERRNO(CHECK(!os_move(from, to, bytes)));
+  CHECK(from[0] == 8 && from[bytes - 1] == 8 && unit_is_zero(to, bytes));
+  CHECK(os_move(from, to, bytes - page));
+  CHECK(to[0] == 8 && unit_is_zero(from, bytes - page) && from[bytes - page] == 8);
+}
+
+TEST(where_no_page_can_be_moved_any_more_none_is_tried) {
+  size_t bytes = some * os_page_size();
+  char *from = movable(bytes), *to = from + 2 * bytes;
+  refuse(SYS_mremap);
+  CHECK(!os_move(from, to, bytes));
+  uint64_t before = load_relaxed(&os_counts.mremap);
+  CHECK(!os_move(from, to, bytes));
+  CHECK_EQ(load_relaxed(&os_counts.mremap), before);
+}
+
 /* Some kernels move only some of them. */
 TEST(several_mappings_are_not_moved) {
   size_t page = os_page_size(), bytes = some * page;
