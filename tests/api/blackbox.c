@@ -391,9 +391,19 @@ TEST(a_file_that_is_cut_is_no_end) {
   finish(&p);
 }
 
-TEST(what_cannot_be_written_is_no_end) {
+/* The keeper, which opens it, has no other line to say. */
+TEST(what_cannot_be_written_is_no_end_but_said) {
   process_t p;
+  char said[200] = "";
+  int ends[2], errors = dup(2);
+  REQUIRE(errors >= 0 && pipe(ends) == 0 && dup2(ends[1], 2) == 2);
   begin(&p, "hold", "none/box");
+  dup2(errors, 2);
+  close(errors);
+  close(ends[1]);
+  CHECK(read(ends[0], said, sizeof said - 1) > 0);
+  close(ends[0]);
+  CHECK(strcmp(said, "hakmem: HAKMEM_BLACKBOX: the file cannot be written\n") == 0);
   order(&p);
   finish(&p);
   CHECK(!box_read(box_path));
