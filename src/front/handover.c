@@ -86,7 +86,9 @@ static void handover_look(unsigned i, bool now) {
 uint32_t handover_age(uint64_t now_ms) {
   uint32_t count = 0;
   int64_t decay = pressure_decay(option_get(OPTION_decay_ms));
-  bool due = decay >= 0 && (int64_t)(now_ms - load_relaxed(&parked_seen_ms)) >= decay; /* another thread's time may be later */
+  /* Another thread's time may be a little later; or it was another clock's, a preloaded library's or that of another time namespace. */
+  int64_t passed = (int64_t)(now_ms - load_relaxed(&parked_seen_ms));
+  bool due = decay >= 0 && (passed >= decay || passed < -decay);
   if (due) store_relaxed(&parked_seen_ms, now_ms);
   for (unsigned i = 0; i < PARKED_MOST; i++) {
     if (due) handover_look(i, false);

@@ -212,7 +212,7 @@ heap_t *heaps_take_empty(uintptr_t thread) {
   return heap != NULL ? heap : heap_create(thread);
 }
 
-void heaps_end_named(heap_t *heap, heap_state_t state) {
+void heaps_end_unattached(heap_t *heap, heap_state_t state) {
   lock_acquire(&lists_lock);
   store_relaxed(&heap->state, (uint32_t)state);
   if (state == HEAP_ORPHAN) {

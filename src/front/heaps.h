@@ -19,8 +19,8 @@ extern heap_t *_Atomic heaps_newest; /* the same, for readers outside */
 HAK_CHECKED heap_t *heaps_take(uintptr_t thread, const heap_t *wanted);
 /* Gives the thread a heap that has no slabs and no blocks. NULL when out of memory. */
 HAK_CHECKED heap_t *heaps_take_empty(uintptr_t thread);
-/* Makes a named heap an orphan or a bare heap. */
-void heaps_end_named(heap_t *heap, heap_state_t state);
+/* Makes a named or shared heap an orphan or a bare heap. */
+void heaps_end_unattached(heap_t *heap, heap_state_t state);
 /* Takes an attached heap from its thread; the heap becomes an orphan, bare, shared or named. Does nothing if the heap would be an orphan or
  * bare and its thread has taken it again. */
 void heaps_give(heap_t *heap, heap_state_t state);

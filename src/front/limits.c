@@ -205,9 +205,19 @@ static void level_set(heap_t *heap, uint64_t now, uint64_t use, uint64_t units) 
   if (level == PRESSURE_URGENT) limits_give_back(heap, now, limit);
 }
 
+/* The next thread on a slow path checks. */
+static void look_soon(void) {
+  store_release(&pressure.look_at, (uint64_t)0);
+  purge_epoch_advance();
+}
+
+/* An option was changed, since the last check began. */
+static _Atomic bool changed;
+
 /* By the thread that has claimed look_at. */
 static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files, bool refused) {
   uint64_t now = os_now_ms(), units = ledger_heap_units();
+  atomic_store(&changed, false);
   os_credentials_note(); /* for the keeper: the program may soon have used up its descriptors */
   if (load_relaxed(&pressure.forked)) { /* may be half written */
     store_relaxed(&pressure.forked, false);
@@ -220,11 +230,12 @@ static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files,
   uint64_t use = limits_seen.known ? use_expected(units) + (asked || too_early ? grown << HAK_UNIT_SHIFT : 0) : 0;
   cap_set();
   level_set(heap, now, use, units);
-  store_release(&pressure.look_at, next_look(use, ledger_heap_units()));
+  atomic_store(&pressure.look_at, next_look(use, ledger_heap_units()));
+  if (atomic_load(&changed)) look_soon(); /* it may have come too late for this check */
 }
 
 static bool look_claim(void) {
-  uint64_t at = load_relaxed(&pressure.look_at);
+  uint64_t at = atomic_load(&pressure.look_at); /* after limits_changed has set `changed` */
   if (at == UINT64_MAX) return false;
   return atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, UINT64_MAX, memory_order_acquire, memory_order_relaxed);
 }
@@ -233,10 +244,13 @@ static HAK_COLD void limits_look(heap_t *heap, bool refused) {
   if (look_claim()) limits_step(heap, NULL, refused);
 }
 
+/* A check that is due later than any is set for was set by another clock, a preloaded library's or that of another time namespace. */
+static bool is_due(uint64_t at, uint64_t now) { return at != UINT64_MAX && (now >= at || at - now > CHECK_LATER_MS); }
+
 void limits_due(heap_t *heap) {
   uint64_t at = load_relaxed(&tick_ms);
   bool grown = ledger_heap_units() >= load_relaxed(&pressure.look_at);
-  if (grown || (at != 0 && at != UINT64_MAX && os_now_ms() >= at)) limits_look(heap, false);
+  if (grown || (at != 0 && at != UINT64_MAX && is_due(at, os_now_ms()))) limits_look(heap, false);
 }
 
 bool limits_make_room(heap_t *heap) {
@@ -258,14 +272,14 @@ static HAK_COLD void container_drop(void) {
 }
 
 /* A limit in bytes holds immediately, also for the next allocation; a percentage is known with the next check. A thread that is checking
- * now takes the change into account at the check after that. */
+ * now checks once more soon. */
 HAK_COLD void limits_changed(void) {
   int64_t hard = option_get(OPTION_limit_hard);
   if (hard >= 0) ledger_set_cap(hard > 0 ? (uint64_t)hard >> HAK_UNIT_SHIFT : LEDGER_NO_CAP);
+  atomic_store(&changed, true);
   if (!look_claim()) return;
   if (option_get(OPTION_container) == 0) container_drop();
-  store_release(&pressure.look_at, (uint64_t)0);
-  purge_epoch_advance();
+  look_soon();
 }
 
 /* --- the keeper's checks ----------------------------------------------------------------- */
@@ -284,8 +298,7 @@ static HAK_COLD bool keeper_group_open(bool apart) {
 static void keeper_group_step(void) {
   if (!limits_seen.known || strcmp(limits_seen.group.path, keeper_group.path) != 0) {
     store_relaxed(&pressure.contained, false); /* until they check again */
-    store_release(&pressure.look_at, (uint64_t)0);
-    purge_epoch_advance();
+    look_soon();
     return;
   }
   limits_step(NULL, &keeper_group.files, false);
@@ -294,7 +307,7 @@ static void keeper_group_step(void) {
 
 static HAK_COLD uint64_t keeper_group_look(void) {
   uint64_t now = os_now_ms(), at = load_relaxed(&tick_ms);
-  if (now >= at && look_claim()) {
+  if (is_due(at, now) && look_claim()) {
     keeper_group_step();
     at = load_relaxed(&tick_ms);
   }

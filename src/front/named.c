@@ -341,7 +341,7 @@ void named_end(heap_t *heap, const char *function) {
   bool has_slabs = owner_has_slabs(owner);
   if (!has_slabs) heap_retire_bins(heap); /* under the lock: another thread may be emptying bins that have no thread */
   owner_unlock(owner);
-  heaps_end_named(heap, has_slabs ? HEAP_ORPHAN : HEAP_BARE);
+  heaps_end_unattached(heap, has_slabs ? HEAP_ORPHAN : HEAP_BARE);
 }
 
 /* --- figures ----------------------------------------------------------------------------- */

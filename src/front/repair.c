@@ -59,7 +59,7 @@ void heap_note_fork(heap_t *mine) {
   bool claimed = os_fork_is_claimed();
   if (claimed && load_relaxed(&repairs) != load_relaxed(&repairs_before)) return;
   store_relaxed(&forker_thread, thread_self());
-  store_relaxed(&forker, mine);
+  store_relaxed(&forker, mine != NULL ? mine : &heap_none); /* it is known, and no other that was forking is here */
   if (claimed) os_fork_note();
 }
 

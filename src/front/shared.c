@@ -17,17 +17,23 @@
 
 static heap_t *_Atomic shared[SHARED_HEAPS];
 
+static void set_orphan(heap_t *heap, bool orphan) {
+  heap_lock(heap);
+  heap->owner.orphan = orphan;
+  heap_unlock(heap);
+}
+
 /* Makes a heap of shared slabs. Its lock gives it to a thread, for one block at a time; to frees it is an orphan. */
 static heap_t *shared_make(heap_t *_Atomic *entry) {
   heap_t *none = NULL;
   heap_t *heap = heaps_take_empty((uintptr_t)&none); /* its address is the number of no thread, and of no other call */
   if (heap == NULL) return NULL;
-  bool first = atomic_compare_exchange_strong(entry, &none, heap);
-  heap_lock(heap);
-  heap->owner.orphan = !first;
-  heap_unlock(heap);
-  heaps_give(heap, first ? HEAP_SHARED : HEAP_ORPHAN);
-  return first ? heap : none;
+  set_orphan(heap, false);
+  heaps_give(heap, HEAP_SHARED); /* before others find it: a fork's child takes an attached heap for an orphan, which a thread may adopt */
+  if (atomic_compare_exchange_strong(entry, &none, heap)) return heap;
+  set_orphan(heap, true);
+  heaps_end_unattached(heap, HEAP_ORPHAN);
+  return none;
 }
 
 static void *shared_take_from(heap_t *heap, unsigned c) {

@@ -3,6 +3,7 @@
 #include "front/heaps.h"
 #include "front/repair.h"
 #include "os/os.h"
+#include "slab/remote.h"
 
 #define WATCH_AGAIN_MS 1000
 
@@ -73,6 +74,6 @@ HAK_COLD void watch_heaps(void) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (load_relaxed(&heap->state) != HEAP_ATTACHED || !lock_try(&heap->owner.lock)) continue;
     heap_set_watched(heap, true); /* its thread alone undoes it */
-    heap_unlock(heap);
+    owner_unlock(&heap->owner); /* its thread may have ended since */
   }
 }

@@ -6,11 +6,25 @@
 #include "fake_os.h"
 #include "front/block.h"
 #include "front/drain.h"
+#include "front/shared.h"
 #include "front/supply.h"
 #include "front/thread.h"
 #include "heaps.h"
 #include "kit/options.h"
 #include "kit/pressure.h"
+
+/* ---- what others find before a new heap is given to all ---- */
+
+static void (*before_given)(heap_t *heap);
+
+void __real_heaps_give(heap_t *heap, heap_state_t state);
+void __wrap_heaps_give(heap_t *heap, heap_state_t state);
+void __wrap_heaps_give(heap_t *heap, heap_state_t state) {
+  void (*now)(heap_t *heap) = state == HEAP_SHARED ? before_given : NULL;
+  if (now != NULL) before_given = NULL;
+  if (now != NULL) now(heap);
+  __real_heaps_give(heap, state);
+}
 
 /* ---- parked bins ---- */
 
@@ -74,6 +88,17 @@ TEST(what_nobody_takes_up_in_time_goes_back) {
   CHECK_EQ(drain_waiting(), 0);
   run_thread(leave_few, NULL); /* each heap has a time of its own */
   CHECK(left_after(1000) == 1 && check_census().cached > 0);
+}
+
+/* The last look's time was another clock's. */
+TEST(it_goes_back_too_when_time_does) {
+  start_handover();
+  fake_os_pass_time(1000000);
+  (void)left_after(0);
+  run_thread(leave_few, NULL);
+  CHECK_EQ(left_after((uint64_t)-500), 1); /* a little earlier: another thread's time */
+  CHECK_EQ(left_after((uint64_t)-500000), 1);
+  CHECK_EQ(left_after(1000), 0);
 }
 
 TEST(a_threads_slow_paths_see_to_what_others_have_left) {
@@ -162,6 +187,53 @@ static void *leave_two_classes(void *unused) {
   CHECK(bin_count(heap_bin_for(thread_heap, 16384)) > 0);
   take_and_free(LEFT_SIZE, LEFT_FEW);
   return unused;
+}
+
+static heap_t *making;
+/* From each shared heap; where there is none yet, one is made. */
+static void take_shared(heap_t *heap) {
+  static uint8_t taken[512];
+  static void *blocks[sizeof taken];
+  making = heap;
+  for (unsigned i = 0; i < sizeof taken; i++) {
+    void *entry = heap_take_shared(class_of(LEFT_SIZE), &taken[i], false);
+    REQUIRE(entry != NULL);
+    blocks[i] = entry_block(entry);
+    CHECK(slab_owner(unit_head((uint32_t)region_unit(blocks[i]))) != &heap->owner);
+  }
+  for (unsigned i = 0; i < sizeof taken; i++) {
+    region_set_live(blocks[i]);
+    block_free(blocks[i], 0, "free");
+  }
+}
+
+static void *only_attach(void *barrier) {
+  CHECK(thread_attach() != NULL);
+  pthread_barrier_wait(barrier);
+  pthread_barrier_wait(barrier);
+  return NULL;
+}
+
+/* In a fork's child it would be an orphan, since no thread has it. */
+TEST(a_heap_is_shared_before_others_find_it) {
+  enum { THREADS = 16 };
+  pthread_t threads[THREADS];
+  pthread_barrier_t end;
+  CHECK(option_set(OPTION_insight, 0)); /* what marks a sampled block as live is its record */
+  start_handover();
+  pthread_barrier_init(&end, NULL, THREADS + 1);
+  for (int i = 0; i < THREADS; i++) REQUIRE(pthread_create(&threads[i], NULL, only_attach, &end) == 0);
+  pthread_barrier_wait(&end);
+  before_given = take_shared;
+  void *block = block_alloc(LEFT_SIZE);
+  REQUIRE(block != NULL && thread_heap == NULL && making != NULL);
+  CHECK(slab_owner(unit_head((uint32_t)region_unit(block))) != &making->owner);
+  CHECK(load_relaxed(&making->state) == HEAP_ORPHAN && making->owner.orphan);
+  check_census();
+  block_free(block, 0, "free");
+  pthread_barrier_wait(&end);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+  pthread_barrier_destroy(&end);
 }
 
 TEST(blocks_that_keep_several_slabs_are_not_left) {
