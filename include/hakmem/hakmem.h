@@ -229,7 +229,7 @@ HAK_API bool hak_stats_get(hak_stats_t *stats);
 HAK_API bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats);
 /* The same for heap number `heap`, from 0, newest record first (records are reused); takes time in proportion to that number. */
 HAK_API bool hak_stats_heap(uint32_t heap, hak_heap_stats_t *stats);
-/* Write a report to a file descriptor without allocating. Return false when writing fails. */
+/* Write a report to a file descriptor without allocating. Return false when writing fails; errno stays, as in hak_options_json. */
 HAK_API bool hak_stats_text(int fd);
 HAK_API bool hak_stats_json(int fd);
 

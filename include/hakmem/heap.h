@@ -65,7 +65,7 @@ typedef struct hak_heap_usage {
   uint64_t struct_size; /* set by the caller to sizeof(hak_heap_usage_t); on return, the number of bytes filled */
   uint64_t limit; /* as set by hak_heap_set_limit; 0: none */
   uint64_t live; /* bytes of live blocks, rounded as for the limit; in the secure library including quarantined ones [lock] */
-  uint64_t blocks; /* live blocks, a count [lock] */
+  uint64_t blocks; /* live blocks, a count; the same blocks as in `live` [lock] */
   uint64_t peak; /* highest value of `live` so far, including blocks freed but not yet collected [counter] */
   uint64_t slab_bytes; /* memory of its slabs [lock] */
   uint64_t large_bytes; /* the part of `live` in large blocks [lock] */

@@ -33,10 +33,10 @@ typedef struct hak_pressure {
 typedef size_t hak_pressure_callback_t(const hak_pressure_t *pressure, void *argument);
 
 /* Sets the callback for scarce memory, in place of the previous one; NULL for none.  It is called when memory becomes scarce, then at most
- * once a second while it stays so, and whenever an allocation is about to fail, by one thread at a time.  If it reports that it freed
- * something, hakmem gives that back to the system and retries an allocation that was about to fail.  When hak_on_pressure returns, no other
- * thread is in the previous callback, so the caller must hold no lock that the previous callback takes.  A fork's child keeps the callback.
- * Since 0.1. */
+ * once a second while it stays so, and whenever an allocation is about to fail that would fit if enough were freed; by one thread at a
+ * time.  If it reports that it freed something, hakmem gives that back to the system and retries an allocation that was about to fail.
+ * When hak_on_pressure returns, no other thread is in the previous callback, so the caller must hold no lock that the previous callback
+ * takes.  A fork's child keeps the callback.  Since 0.1. */
 HAK_API void hak_on_pressure(hak_pressure_callback_t *callback, void *argument);
 
 #ifdef __cplusplus

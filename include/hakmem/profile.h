@@ -16,7 +16,7 @@ extern "C" {
 
 /* Writes a snapshot to a file descriptor: text that `hakmem profile` reads, in the format that docs/insight.md describes.  Allocates
  * nothing and stops no other thread: a block that is allocated or freed meanwhile may or may not be included.  Returns false when writing
- * fails.  Since 0.1. */
+ * fails; errno stays as it was.  Since 0.1. */
 HAK_API bool hak_profile_write(int fd);
 
 /* Writes a profile of the heap to a file descriptor in the format of `go tool pprof` and similar services: pprof's protocol buffer,
@@ -27,7 +27,7 @@ HAK_API bool hak_profile_write(int fd);
  * no sample covers is "(not sampled)", and samples without a stack are "(unknown)".  With HAKMEM_INSIGHT=0 and in the secure library
  * everything is "(not sampled)" and the period is 0.  Functions have no names; a symbolizer finds them by the build ids of their files.
  * Allocates nothing and stops no other thread: a block that is freed meanwhile counts in "(not sampled)".  Takes 24 KiB of stack.  Returns
- * false when writing fails.  Since 0.1. */
+ * false when writing fails; errno stays as it was.  Since 0.1. */
 HAK_API bool hak_profile_pprof(int fd);
 
 /* Arms the process: counts all allocations from now on for the given number of seconds, including blocks that are freed soon.  A process
