@@ -100,6 +100,8 @@ class OutFile(click.Path):
         super().__init__(dir_okay=False, writable=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("the name is empty.", param, ctx)
         if os.fspath(value).endswith("/"):
             self.fail(f"{value!r} names a directory.", param, ctx)
         return super().convert(value, param, ctx)

@@ -219,6 +219,8 @@ def _variance(pool: _Pool, sums: _Sums) -> float:
     whole = sum(each.waste for each in pool.parts)
     share = sums.part / whole
     squares = sums.square - 2 * share * sums.product + share * share * sum(each.waste**2 for each in pool.parts)
+    if share >= 1:  # other lines may have slabs that are not tracked: as if half of one tracked slab were theirs
+        squares = 0.5 * (whole / count) ** 2
     scale = pool.waste * count / whole
     return scale * scale * (1 - count / pool.slabs) / count * max(0.0, squares) / (count - 1)
 

@@ -204,6 +204,13 @@ def test_a_slash_names_a_directory(files, words):
     assert (files / "heap").read_bytes() == before and not (files / "new").exists()
 
 
+@pytest.mark.parametrize("words", [("profile", "heap", "--save", ""), ("profile", "heap", "--html", ""), ("run", "--profile", "", "true")])
+def test_an_empty_name_is_none(files, words):
+    result = run(files, *words)
+    assert result.returncode == 2 and b"the name is empty" in result.stderr
+
+
+
 @pytest.mark.parametrize("seconds", ["nan", "inf", "1e300"])
 @pytest.mark.parametrize(
     "words",

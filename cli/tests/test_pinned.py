@@ -204,6 +204,17 @@ def test_class_with_one_tracked_slab_of_several_is_not_known():
     assert 9 not in lines
 
 
+def test_site_that_all_tracked_slabs_belong_to_is_not_certain_to_have_the_others():
+    taken = constructed(128, 1)
+    taken.strata.append(Stratum(128, 0, 100, 1, 100, 100 * (PAGE - 128), 0))
+    for slab in range(1, 11):
+        taken.tracked.append(TrackedSlab(slab << 40, 128, 0, 1, PAGE - 128, 1, [Survivor(0, 9, 1.0, False)]))
+    line = next(line for line in estimate(taken).lines if line.key == 9)
+    assert line.shared == 100 * (PAGE - 128)
+    assert 0.01 < line.shared_error / line.shared < 0.1
+    assert line.sole_error == line.shared_error
+
+
 def test_quarters_with_few_tracked_slabs_are_taken_with_their_neighbours():
     taken = constructed(128, 1)
     taken.strata.append(Stratum(SIZE, 1, 3, 1, 30, 30 * PAGE // 2, 0))
