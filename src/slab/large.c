@@ -4,6 +4,7 @@
 
 #include "os/os.h"
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "space/huge.h"
 #include "space/ledger.h"
 #include "space/move.h"
@@ -133,6 +134,7 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
 void *large_alloc_to_grow(size_t size, span_use_t use, uint32_t home) {
   size_t bytes = large_good_size(size);
   bool zero;
+  if (region_scarce() || pressure_now() != PRESSURE_NONE) use = SPAN_GROWN; /* what is free is to be used, with room behind it or not */
   if (HAK_SECURE || bytes == 0 || (use != SPAN_GROWING && bytes >= HAK_SUPERSLAB)) return large_alloc(size, 1, use);
   uint32_t unit = span_alloc_to_grow(units_of(bytes), use, home, &zero);
   return unit != SPAN_NONE ? block_enter(unit, bytes, size, use) : NULL;

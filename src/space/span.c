@@ -10,7 +10,7 @@
 #include "space/purge.h"
 #include "space/dontfork.h"
 
-/* How often a search is repeated while memory is out of sight: no purge takes five seconds.  Purges by threads that free may follow one
+/* How often a search is repeated while memory is in flight: no purge takes five seconds.  Purges by threads that free may follow one
  * another without end.  If only such later ones are under way, and they hide fewer units than the span needs, what they hide can only join
  * what is free around it: then the search is repeated less often. */
 #define WAIT_US 1000
@@ -288,7 +288,7 @@ typedef struct patience {
   unsigned tries;
   uint32_t begun; /* purges begun when it first found nothing */
   uint32_t ends;  /* purges that have ended */
-  uint64_t hidden; /* units out of sight */
+  uint64_t hidden; /* units in flight */
 } patience_t;
 
 static unsigned waits_most(const patience_t *patience, uint32_t units, bool refused) {
@@ -299,7 +299,7 @@ static unsigned waits_most(const patience_t *patience, uint32_t units, bool refu
   return (int32_t)(patience->ends - patience->begun) < 0 ? WAITS_MOST : WAITS_FOR_SMALL;
 }
 
-/* Memory may be out of sight, or count as idle, only while it is purged: waits for that.  False where the wait would have no end, or would
+/* Memory may be in flight, or count as idle, only while it is purged: waits for that.  False where the wait would have no end, or would
  * be in vain: the purge belongs to a thread that a signal handler's child does not have, or to this thread, which a handler has
  * interrupted. */
 static bool purge_wait(patience_t *patience, uint32_t units, bool refused) {
@@ -325,11 +325,13 @@ static bool look_everywhere(wanted_t *wanted) {
   return true;
 }
 
-/* Room is left only where memory is plentiful. */
+/* Where there is no place with room, one without will do; of a block that is longer than a superslab, preferably where its pages can be
+ * moved to. */
 static bool leave_no_room(wanted_t *wanted) {
-  if (wanted->run == wanted->units) return false;
+  bool roomy = wanted->run > wanted->units, aligned = wanted->use == SPAN_GROWING && wanted->align > 1;
+  if (!roomy && !aligned) return false;
+  if (!roomy || wanted->units < WORD_UNITS) wanted->align = 1;
   wanted->run = wanted->units;
-  wanted->align = 1;
   return true;
 }
 
@@ -364,7 +366,7 @@ uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *
 }
 
 uint32_t span_alloc_to_grow(uint32_t units, span_use_t use, uint32_t home, bool *zero) {
-  if (use != SPAN_GROWING || region_scarce()) return span_take(&(wanted_t){units, units, 1, use, home, false}, zero);
+  if (use != SPAN_GROWING) return span_take(&(wanted_t){units, units, 1, use, home, false}, zero);
   /* By alignment, blocks of about one size that grow in turn do not end up in each other's room; of those that are longer than a
    * superslab, the pages can be moved. */
   uint32_t run = 2u << bits_highest64(units), align = run < WORD_UNITS ? run : WORD_UNITS;

@@ -10,6 +10,7 @@
 
 #define SPAN_NONE UINT32_MAX
 
+/* Those from SPAN_GROWN on are for span_alloc_to_grow. */
 typedef enum span_use {
   SPAN_SLAB,
   SPAN_PLAIN, /* a large block, probably written all over */
@@ -22,8 +23,8 @@ typedef enum span_use {
  * of it is known to be zero.  SPAN_NONE when out of memory. */
 HAK_CHECKED uint32_t span_alloc(uint32_t units, uint64_t align_units, span_use_t use, bool *zero);
 /* The same for SPAN_GROWN and SPAN_GROWING.  Blocks of one home, a number, lie near one another, so that other threads' blocks are not in
- * the way.  Behind SPAN_GROWING as much again is free, where that can be had, so that blocks which grow in turn are copied once a doubling
- * and not at each step.  That room is not reserved: other spans may take it. */
+ * the way.  SPAN_GROWING has free units behind it, up to the next power of two, where they can be had: so blocks that grow in turn are
+ * copied once a doubling and not at each step.  That room is not reserved: other spans may take it. */
 HAK_CHECKED uint32_t span_alloc_to_grow(uint32_t units, span_use_t use, uint32_t home, bool *zero);
 /* Claims exactly these units, if all are free or can be mapped, to grow the span that ends where they begin. */
 HAK_CHECKED bool span_claim(uint32_t start, uint32_t units);

@@ -7,6 +7,7 @@
 #include "base/format.h"
 #include "fake_os.h"
 #include "kit/options.h"
+#include "kit/pressure.h"
 #include "slab/batch.h"
 #include "slab/large.h"
 #include "slab/remote.h"
@@ -556,6 +557,28 @@ TEST(large_blocks_grow_and_shrink_where_they_are) {
   CHECK(!large_resize(slab, PTRDIFF_MAX));
   CHECK(large_alloc(PTRDIFF_MAX, 1, SPAN_PLAIN) == NULL && large_alloc(HAK_REGION_MAX + 1, 1, SPAN_PLAIN) == NULL);
   CHECK(large_alloc(HAK_UNIT, (size_t)1 << 62, SPAN_PLAIN) == NULL);
+}
+
+static uint32_t take_to_grow_on(size_t size) {
+  void *block = large_alloc_to_grow(size, SPAN_GROWING, 0);
+  CHECK(block != NULL);
+  return (uint32_t)region_unit(block);
+}
+
+/* Three units have a fourth behind them otherwise. */
+TEST(near_a_limit_no_room_is_left_behind_a_block_that_grows) {
+  start_slabs(UINT64_MAX);
+  uint32_t first = take_to_grow_on(3 * HAK_UNIT);
+  CHECK_EQ(take_to_grow_on(3 * HAK_UNIT), first + 4);
+  pressure_set(PRESSURE_LOW, PRESSURE_NOTHING, 0, 0);
+  uint32_t next = take_to_grow_on(3 * HAK_UNIT);
+  CHECK_EQ(take_to_grow_on(3 * HAK_UNIT), next + 3);
+}
+
+TEST(where_addresses_are_limited_no_room_is_left_behind_a_block_that_grows) {
+  start_slabs((uint64_t)1 << 40);
+  uint32_t first = take_to_grow_on(3 * HAK_UNIT);
+  CHECK_EQ(take_to_grow_on(3 * HAK_UNIT), first + 3);
 }
 
 static void large_round(size_t size, span_use_t use) {

@@ -488,8 +488,6 @@ TEST(what_may_grow_lies_apart_from_that_of_other_homes) {
   CHECK(take_at_home(16, 2) / WORD == 1 && load_relaxed(&region.units) == frontier);
 }
 
-static bool unit_may_be_taken(uint32_t unit) { return (load_relaxed(&region.superslabs[unit / WORD].free) >> unit % WORD & 1) != 0; }
-
 static uint32_t take_to_grow_on(uint32_t units) {
   bool zero;
   uint32_t start = span_alloc_to_grow(units, SPAN_GROWING, 0, &zero);
@@ -508,36 +506,65 @@ TEST(what_grows_step_by_step_has_as_much_room_behind_it) {
     for (unsigned n = 0; n < 3; n++) {
       starts[n] = take_to_grow_on(units);
       CHECK(starts[n] % (room < WORD ? room : WORD) == 0); /* whole superslabs can be moved */
-      for (uint32_t unit = starts[n] + units; unit < starts[n] + room; unit++) CHECK(unit_may_be_taken(unit));
+      for (uint32_t unit = starts[n] + units; unit < starts[n] + room; unit++) CHECK(unit_is_free(unit));
     }
     for (unsigned n = 0; n < 3 && units <= 2 * WORD; n++) CHECK(span_claim(starts[n] + units, room - units));
   }
 }
 
-TEST(where_addresses_are_limited_no_room_is_left) {
-  start_space((uint64_t)1 << 40);
-  for (uint32_t i = 0; i < 5; i++) CHECK_EQ(take_to_grow_on(3), 3 * i);
+/* 16 MiB at most. */
+TEST(a_huge_block_that_grows_asks_for_no_more_room_than_others) {
+  start_space(UINT64_MAX);
+  (void)take_to_grow_on(1024);
+  CHECK(load_relaxed(&region.units) <= 1024 + 256 + 3 * WORD);
+}
+
+static void fill_up(void) {
+  bool zero;
+  uint32_t taken = 0, frontier = load_relaxed(&region.units);
+  while (ledger_used_units() < frontier && span_alloc(1, 1, SPAN_SLAB, &zero) != SPAN_NONE) taken++;
+  CHECK(taken > 5);
 }
 
 /* Nobody reserves it. */
-TEST(where_memory_is_scarce_no_room_is_left) {
+TEST(what_lies_behind_a_block_that_grows_may_be_taken) {
+  start_space(UINT64_MAX);
+  bool zero;
+  uint32_t first = take_to_grow_on(3);
+  CHECK_EQ(span_alloc(1, 1, SPAN_SLAB, &zero), first + 3); /* the tightest run */
+}
+
+TEST(where_a_limit_leaves_no_other_place_a_block_that_grows_has_no_room) {
   start_space(UINT64_MAX);
   uint32_t first = take_to_grow_on(3);
-  CHECK(first % 4 == 0);
-  bool zero;
-  CHECK_EQ(span_alloc(1, 1, SPAN_SLAB, &zero), first + 3); /* the tightest run */
-  fake_os_fail(1u << FAKE_MAP_AT, 1, UINT64_MAX);
-  uint32_t taken = 0;
-  while (span_alloc(1, 1, SPAN_SLAB, &zero) != SPAN_NONE) taken++;
-  REQUIRE(taken > 5);
+  fill_up();
   span_free(first, 3);
+  ledger_set_cap(ledger_heap_units()); /* what is free is resident: it may be used again */
   uint64_t before = load_relaxed(&pressure.refused);
   CHECK_EQ(take_to_grow_on(2), first);
   CHECK_EQ(take_to_grow_on(1), first + 2);
-  span_free(first + 2, 1);
-  ledger_set_cap(ledger_heap_units()); /* what is free is resident: it may be used again */
-  CHECK_EQ(take_to_grow_on(1), first + 2);
   CHECK_EQ(load_relaxed(&pressure.refused), before);
+}
+
+TEST(where_the_kernel_gives_no_other_place_a_block_that_grows_has_no_room) {
+  start_space(UINT64_MAX);
+  uint32_t first = take_to_grow_on(3);
+  fill_up();
+  span_free(first, 3);
+  fake_os_fail(1u << FAKE_MAP_AT, 1, UINT64_MAX);
+  CHECK_EQ(take_to_grow_on(2), first);
+  CHECK_EQ(take_to_grow_on(1), first + 2);
+}
+
+/* One that is longer than a superslab starts at one even so, if it can. */
+TEST(what_has_no_room_can_be_moved_if_it_is_long) {
+  start_space(UINT64_MAX);
+  uint32_t first = take_to_grow_on(2 * WORD + 9);
+  fill_up();
+  span_free(first + 5, 2 * WORD + 4);
+  fake_os_fail(1u << FAKE_MAP_AT, 1, UINT64_MAX);
+  CHECK_EQ(take_to_grow_on(WORD + 1), first + WORD);
+  CHECK_EQ(take_to_grow_on(WORD - 5), first + 5); /* and where none has such a start */
 }
 
 static uint32_t take_superslabs(uint32_t superslabs) {
