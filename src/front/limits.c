@@ -133,7 +133,7 @@ static uint64_t use_expected(uint64_t units) {
   return grown < 0 && limits_seen.use < (uint64_t)-grown ? 0 : limits_seen.use + (uint64_t)grown;
 }
 
-/* Returns false if there is no soft limit, or if it is far. */
+/* Returns false if there is no soft limit, or if the use is below it. */
 static bool soft_is_passed(uint64_t use, uint64_t units, uint64_t *amount, uint64_t *in_use) {
   int64_t option = option_get(OPTION_limit_soft);
   *amount = pressure_amount(option, limit_known());
@@ -175,9 +175,13 @@ size_t limits_give_all(heap_t *heap) {
   return purge_all() + hole_step(true, &aging);
 }
 
+/* Whether `at` is still to come.  No time is set for more than `most` ahead: one that is was set by another clock, a preloaded library's or
+ * that of another time namespace. */
+static bool is_early(uint64_t at, uint64_t now, uint64_t most) { return now < at && at - now <= most; }
+
 static void limits_give_back(heap_t *heap, uint64_t now, uint64_t limit) {
   (void)purge_all();
-  if (now < limits_seen.give_ms) return;
+  if (is_early(limits_seen.give_ms, now, GIVE_MOST_MS)) return;
   bool worth = limits_give_all(heap) >= limit / GIVE_WORTH;
   uint64_t longer = limits_seen.pause_ms * 2 < GIVE_MOST_MS ? limits_seen.pause_ms * 2 : GIVE_MOST_MS;
   limits_seen.pause_ms = worth || longer == 0 ? GIVE_LEAST_MS : longer;
@@ -214,10 +218,16 @@ static void look_soon(void) {
 /* An option was changed, since the last check began. */
 static _Atomic bool changed;
 
+static bool look_claim(void) {
+  uint64_t at = atomic_load(&pressure.look_at); /* after limits_changed has set `changed` */
+  if (at == UINT64_MAX) return false;
+  return atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, UINT64_MAX, memory_order_acquire, memory_order_relaxed);
+}
+
 /* By the thread that has claimed look_at. */
 static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files, bool refused) {
   uint64_t now = os_now_ms(), units = ledger_heap_units();
-  atomic_store(&changed, false);
+  (void)atomic_exchange(&changed, false); /* acquires the option */
   os_credentials_note(); /* for the keeper: the program may soon have used up its descriptors */
   if (load_relaxed(&pressure.forked)) { /* may be half written */
     store_relaxed(&pressure.forked, false);
@@ -231,21 +241,14 @@ static HAK_COLD void limits_step(heap_t *heap, const cgroup_open_files_t *files,
   cap_set();
   level_set(heap, now, use, units);
   atomic_store(&pressure.look_at, next_look(use, ledger_heap_units()));
-  if (atomic_load(&changed)) look_soon(); /* it may have come too late for this check */
-}
-
-static bool look_claim(void) {
-  uint64_t at = atomic_load(&pressure.look_at); /* after limits_changed has set `changed` */
-  if (at == UINT64_MAX) return false;
-  return atomic_compare_exchange_strong_explicit(&pressure.look_at, &at, UINT64_MAX, memory_order_acquire, memory_order_relaxed);
+  if (atomic_load(&changed) && look_claim()) look_soon(); /* it may have come too late for this check; else another is under way */
 }
 
 static HAK_COLD void limits_look(heap_t *heap, bool refused) {
   if (look_claim()) limits_step(heap, NULL, refused);
 }
 
-/* A check that is due later than any is set for was set by another clock, a preloaded library's or that of another time namespace. */
-static bool is_due(uint64_t at, uint64_t now) { return at != UINT64_MAX && (now >= at || at - now > CHECK_LATER_MS); }
+static bool is_due(uint64_t at, uint64_t now) { return at != UINT64_MAX && !is_early(at, now, CHECK_LATER_MS); }
 
 void limits_due(heap_t *heap) {
   uint64_t at = load_relaxed(&tick_ms);
@@ -306,7 +309,7 @@ static void keeper_group_step(void) {
 }
 
 static HAK_COLD uint64_t keeper_group_look(void) {
-  uint64_t now = os_now_ms(), at = load_relaxed(&tick_ms);
+  uint64_t at = load_relaxed(&tick_ms), now = os_now_ms();
   if (is_due(at, now) && look_claim()) {
     keeper_group_step();
     at = load_relaxed(&tick_ms);
