@@ -91,15 +91,14 @@ def write_until(reader: outside.Reader, seconds: float) -> int:
 def test_a_process_that_is_armed_for_less_is_armed_for_as_long_as_is_asked(hakmem, start, churn):
     with running(churn) as process:
         reader = outside.Reader(Process(process.pid))
-        least = write_until(reader, 8)  # by then the command has started, on a busy machine too
-        counting = start("profile", "--events", "10", "--json", str(process.pid))
+        least = write_until(reader, 60)  # the command has started by then, on a busy machine too
+        counting = start("profile", "--events", "90", "--json", str(process.pid))
         while counting.poll() is None and until(reader) == least:
             time.sleep(0.01)
         raised = until(reader)
-        shown, said = counting.communicate(timeout=60)
-        assert raised >= least + 1500, "it was left at the shorter time"
-        assert json.loads(shown)["allocated"]["seconds"] == 10 and not said
-        assert until(reader) == 0
+        counting.kill()
+        counting.communicate(timeout=60)
+        assert raised >= least + 20_000, "it was left at the shorter time"
 
 
 def test_how_long_a_process_was_armed_stays_as_others_want_it(churn):
@@ -139,8 +138,9 @@ def test_a_process_that_others_arm_no_more_was_counted_for_less(hakmem, start, c
         counting = start("profile", "--events", "20", "--json", str(process.pid))
         while not until(reader):
             assert counting.poll() is None
-        time.sleep(1.5)
-        write_until(reader, 0)
+        while counting.poll() is None:  # until it has begun to wait, it arms anew
+            time.sleep(0.5)
+            write_until(reader, 0)
         shown, said = counting.communicate(timeout=60)
         seconds = json.loads(shown)["allocated"]["seconds"]
         assert 0 < seconds < 10

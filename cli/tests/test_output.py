@@ -210,7 +210,6 @@ def test_an_empty_name_is_none(files, words):
     assert result.returncode == 2 and b"the name is empty" in result.stderr
 
 
-
 @pytest.mark.parametrize("seconds", ["nan", "inf", "1e300"])
 @pytest.mark.parametrize(
     "words",

@@ -2,6 +2,7 @@
  *
  * The subject is another run of this program, with the option. */
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -401,7 +402,8 @@ TEST(what_cannot_be_written_is_no_end_but_said) {
   dup2(errors, 2);
   close(errors);
   close(ends[1]);
-  CHECK(read(ends[0], said, sizeof said - 1) > 0);
+  struct pollfd end = {.fd = ends[0], .events = POLLIN};
+  CHECK(poll(&end, 1, PATIENCE_MS) == 1 && read(ends[0], said, sizeof said - 1) > 0);
   close(ends[0]);
   CHECK(strcmp(said, "hakmem: HAKMEM_BLACKBOX: the file cannot be written\n") == 0);
   order(&p);

@@ -221,6 +221,7 @@ static void allocate(unsigned place, unsigned count, size_t bytes) {
   for (unsigned i = 0; i < count; i++) api.free(allocate_at(place, bytes));
 }
 
+/* By so many events, several hundred, that chance exceeds the bound once in millions of times. */
 static void check_events(unsigned place, double objects, double bytes) {
   CHECK(seen.events[place] > 10);
   double error = 5 / sqrt((double)seen.events[place]);
@@ -246,14 +247,14 @@ TEST(what_is_allocated_while_armed_is_counted) {
   look();
   CHECK_EQ(seen.events[0], 0);
   CHECK(profile.arm(600) && profile.arm(0) && profile.arm(600));
-  allocate(0, 300000, 160);
-  allocate(1, 20000, 2000);
+  allocate(0, 1200000, 160);
+  allocate(1, 80000, 2000);
   allocate(2, 40, 1 << 20);
   CHECK(profile.arm(0));
   look();
-  check_counted(300000 + 20000 + 40, UINT64_C(300000) * 160 + UINT64_C(20000) * 2000 + (UINT64_C(40) << 20));
-  check_events(0, 300000, 300000 * 160.0);
-  check_events(1, 20000, 20000 * 2000.0);
+  check_counted(1200000 + 80000 + 40, UINT64_C(1200000) * 160 + UINT64_C(80000) * 2000 + (UINT64_C(40) << 20));
+  check_events(0, 1200000, 1200000 * 160.0);
+  check_events(1, 80000, 80000 * 2000.0);
   check_events(2, 40, 40 * (double)(1 << 20));
   uint64_t events = seen.events[0];
   allocate(0, 300000, 160);

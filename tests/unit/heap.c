@@ -484,6 +484,7 @@ TEST(the_heap_of_the_thread_that_starts_the_library_is_left_too) {
 
 TEST(who_first_frees_an_orphans_block_gets_its_heap) {
   legacy_t legacies[2];
+  CHECK(option_set(OPTION_insight, 0)); /* who frees a sampled block takes no heap */
   start_heap();
   make_legacies(legacies);
   for (int i = 0; i < 2; i++) { /* in the second round, the heap of the first thread is the next orphan to be adopted */
@@ -858,7 +859,7 @@ TEST(a_thread_whose_allocations_all_hit_is_armed_by_another) {
   check_heaps();
 }
 
-static void a_slow_path(void) { block_free(block_alloc((size_t)64 << 20), 0, "free"); } /* the block is too large to be kept */
+static void a_slow_path(void) { block_free(block_alloc((size_t)64 << 20), 0, "free"); } /* the block is too large to be cached */
 
 /* As if armed by a tool, which writes the time and calls nothing. */
 TEST(armed_again_within_a_second_a_thread_counts_from_its_next_slow_path_on) {

@@ -260,7 +260,6 @@ TEST(so_it_may_where_the_forker_has_no_heap) {
   CHECK(!os_forked());
 }
 
-/* If the kernel wipes no page, the child's page says that a thread is repairing which does not exist there. */
 /* The other thread was forking too, and might pass for the forker. */
 TEST(where_the_forker_has_no_heap_no_other_survives) {
   start_heap();
@@ -272,6 +271,7 @@ TEST(where_the_forker_has_no_heap_no_other_survives) {
   CHECK(is_repaired(lost));
 }
 
+/* If the kernel wipes no page, the child's page says that a thread is repairing which does not exist there. */
 TEST(a_child_of_one_that_is_just_repaired_waits_for_nobody) {
   const uintptr_t gone = 4096;
   heap_t *lost = start_forked();
