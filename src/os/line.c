@@ -13,19 +13,14 @@ HAK_COLD format_t *line_begin(line_t *line) {
   return &line->format;
 }
 
-HAK_COLD void line_end_at_once(line_t *line) {
+static void finish(line_t *line, bool leaves) {
   line->text[line->format.used++] = '\n';
-  (void)os_write(2, line->text, line->format.used);
+  if (leaves) memcpy(&left_line, line, sizeof left_line);
+  else (void)os_write(2, line->text, line->format.used);
 }
 
-HAK_COLD void line_end(line_t *line) {
-  if (HAK_LIKELY(!os_thread_is_ours())) {
-    line_end_at_once(line);
-    return;
-  }
-  line->text[line->format.used++] = '\n';
-  memcpy(&left_line, line, sizeof left_line);
-}
+HAK_COLD void line_end(line_t *line) { finish(line, os_thread_is_ours()); }
+HAK_COLD void line_end_at_once(line_t *line) { finish(line, false); }
 
 HAK_COLD void os_end_finish(void) {
   uint32_t waits = 1;
