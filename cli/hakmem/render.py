@@ -287,7 +287,7 @@ _COUNT_TITLES = {
     "keeper_starts": "starts of the keeper, which gives memory back",
     "limit": "the nearest memory limit",
     "limit_use": "used of that limit",
-    "limit_level": "how near it is, 0 (far) to 3 (urgent)",
+    "limit_level": "how near it is, 0 (not near) to 3 (urgent)",
     "limit_given": "given back near a limit",
     "limit_percent": "percent of the limit, the most in use then",
     "limit_looks": "checks of limits",

@@ -60,7 +60,7 @@ def test_limits_are_shown_with_the_reason_for_giving_memory_back(hakmem):
     reason = "memory.current was 91 % of memory.max"
     limits = {"limit": 512 << 20, "limit_use": 470 << 20, "limit_level": 3, "limit_given": 120 << 20, "limit_percent": 91, "limit_looks": 1234}
     text = words(hakmem("stats", "-", input=json.dumps(REPORT | limits | {"limit_reason": reason})).stdout)
-    assert "the nearest memory limit 512.0 MiB used of that limit 470.0 MiB how near it is, 0 (far) to 3 (urgent) 3" in text
+    assert "the nearest memory limit 512.0 MiB used of that limit 470.0 MiB how near it is, 0 (not near) to 3 (urgent) 3" in text
     assert f"given back near a limit 120.0 MiB percent of the limit, the most in use then 91 checks of limits 1,234 gave back 120.0 MiB: {reason}" in text
     text = hakmem("stats", "-", input=json.dumps(REPORT | {"limit_reason": ""})).stdout
     assert "limit" not in text and "gave back" not in text

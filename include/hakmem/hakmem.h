@@ -51,7 +51,7 @@ HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1, 2) void *hak_calloc(size_t cou
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2) void *hak_realloc(void *block, size_t size);
 /* Like realloc with count * size bytes; fails with ENOMEM if the product overflows. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2, 3) void *hak_reallocarray(void *block, size_t count, size_t size);
-/* BSD: like reallocarray, with new bytes zeroed and released ones cleared; EINVAL if old_count * size exceeds the usable size. */
+/* BSD: like reallocarray, with new bytes zeroed and released ones cleared; NULL (EINVAL) if old_count * size is above the usable size. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(3, 4) void *hak_recallocarray(void *block, size_t old_count, size_t count, size_t size);
 /* BSD: like realloc, but frees the old block on failure. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(2) void *hak_reallocf(void *block, size_t size);
@@ -68,7 +68,7 @@ HAK_API HAK_MUST_USE int hak_posix_memalign(void **result, size_t alignment, siz
 HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(1) void *hak_valloc(size_t size);
 HAK_API HAK_MUST_USE HAK_MALLOC void *hak_pvalloc(size_t size);
 
-/* C23. `size` is the size last requested, be it by realloc or hak_expand; a size above the block's ends the process. NULL is ignored. */
+/* C23. `size` is the size last requested, be it by realloc or hak_expand; one above the usable size ends the process. NULL is ignored. */
 HAK_API void hak_free_sized(void *block, size_t size);
 HAK_API void hak_free_aligned_sized(void *block, size_t alignment, size_t size);
 
@@ -80,7 +80,7 @@ HAK_API bool hak_is_live(const void *address);
 /* Returns the usable size that a successful malloc(size) provides, or less with HAKMEM_GUARD; 0 for more than any heap can hold. */
 HAK_API size_t hak_malloc_good_size(size_t size);
 
-/* Flags for hak_nallocx and hak_sdallocx: the alignment as its logarithm, as in jemalloc. HAK_ZERO has no effect here. */
+/* Flags for hak_nallocx and hak_sdallocx, as in jemalloc: an alignment, by its binary logarithm or itself. HAK_ZERO has no effect here. */
 #define HAK_LG_ALIGN(la) ((int)(la))
 #define HAK_ALIGN(a) ((int)__builtin_ctzl(a))
 #define HAK_ZERO 0x40
@@ -121,7 +121,7 @@ HAK_API int hak_malloc_trim(size_t pad);
 HAK_API int hak_mallopt(int parameter, int value);
 /* Writes human-readable statistics to standard error. */
 HAK_API void hak_malloc_stats(void);
-/* glibc's malloc_info: writes XML to `stream`; returns EINVAL unless `options` is 0. */
+/* glibc's malloc_info: writes XML to `stream`, by stdio, and returns 0; returns EINVAL unless `options` is 0. */
 HAK_API int hak_malloc_info(int options, FILE *stream);
 
 /* glibc's mallinfo2, field by field; in bytes except for the counts. */
@@ -182,14 +182,14 @@ typedef struct hak_stats {
   uint64_t superslabs_moved; /* superslabs whose pages were remapped instead of copied or faulted in, a count [counter] */
   uint64_t superslabs_huge; /* superslabs that may be huge pages now, a count [counter] */
   uint64_t guards_left_out; /* guards left out so far, because mappings are limited (docs/security.md), a count [counter] */
-  uint64_t keeper_starts; /* starts of the keeper, the thread that gives memory back while the program rests, a count [counter] */
+  uint64_t keeper_starts; /* starts of the keeper, the thread that gives memory back while the program makes no calls, a count [counter] */
   uint64_t sys_mmap; /* system calls so far, counts [counter] */
   uint64_t sys_munmap, sys_mprotect, sys_madvise, sys_mremap, sys_other;
   uint64_t huge_trials; /* huge pages timed while they were brought in, where the system gives them on request, so far, a count [counter] */
   uint64_t huge_losses; /* trials so slow that no more huge pages were requested for a while (HAKMEM_HUGE), so far, a count [counter] */
   uint64_t huge_price_ns, small_price_ns; /* ns of processor time to bring in 2 MiB, as last measured; 0: never measured [clock] */
   uint64_t limit, limit_use; /* the limit that is nearest, a container's or HAKMEM_LIMIT_SOFT, and what is used of it; 0: no limit [os] */
-  uint64_t limit_level, limit_percent; /* how near it is, 0 (far) to 3 (urgent); its highest use, in percent, when memory was given back */
+  uint64_t limit_level, limit_percent; /* how near: 0 none, 1 low, 2 near, 3 urgent; highest use, in percent, when memory went back */
   uint64_t limit_given; /* bytes given back while a limit was near, so far: docs/containers.md [counter] */
   uint64_t limit_looks, limit_refused; /* so far, counts: limits read from the kernel; memory refused by HAKMEM_LIMIT_HARD [counter] */
   uint64_t purged_again; /* bytes given back because the heap grew and soon needed again (HAKMEM_IDLE_PERCENT), so far [counter] */
@@ -229,7 +229,7 @@ HAK_API bool hak_stats_get(hak_stats_t *stats);
 HAK_API bool hak_stats_class(uint32_t size_class, hak_class_stats_t *stats);
 /* The same for heap number `heap`, from 0, newest record first (records are reused); takes time in proportion to that number. */
 HAK_API bool hak_stats_heap(uint32_t heap, hak_heap_stats_t *stats);
-/* Write a report to a file descriptor without allocating. Return false when writing fails; errno stays, as in hak_options_json. */
+/* Write a report to a file descriptor without allocating. Return false when writing fails. errno is unchanged, as by hak_options_json. */
 HAK_API bool hak_stats_text(int fd);
 HAK_API bool hak_stats_json(int fd);
 

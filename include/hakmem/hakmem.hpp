@@ -187,7 +187,8 @@ private:
   heap_resource resource_;
 };
 
-/* While this object lives, malloc and operator new of the calling thread allocate from the heap; then from the previous one again. */
+/* While this object lives, malloc and operator new of the calling thread allocate from the heap; then from the previous one again.  Such
+ * objects must end in the thread that made them, in reverse order, and before the heap.  If memory is exhausted, nothing changes. */
 class default_heap {
 public:
   explicit default_heap(const heap &to) noexcept : before(hak_heap_set_default(to.get())) {}

@@ -38,7 +38,7 @@ HAK_API HAK_MUST_USE HAK_MALLOC HAK_ALLOC_SIZE(3) void *hak_heap_aligned_alloc(h
 /* Like strdup(3). */
 HAK_API HAK_MUST_USE HAK_MALLOC char *hak_heap_strdup(hak_heap_t *heap, const char *text);
 /* Like realloc, but moves a block of another heap, or of none, into this one.  Plain realloc leaves a block in its heap, and a block of
- * malloc in none, whatever the thread's default heap is. */
+ * malloc in none, whatever the thread's default heap is.  Fails with ENOMEM at the limit of this heap, too. */
 HAK_API HAK_MUST_USE HAK_ALLOC_SIZE(3) void *hak_heap_realloc(hak_heap_t *heap, void *block, size_t size);
 
 /* Limits the total size of live blocks, each rounded up as hak_malloc_good_size reports; the secure library adds 8 bytes first, which that

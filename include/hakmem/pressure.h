@@ -21,7 +21,7 @@ typedef struct hak_pressure {
   uint32_t struct_size; /* the number of bytes filled */
   uint32_t level;       /* HAK_PRESSURE_* */
   uint64_t used;        /* bytes that count against the limit: of this heap, or of everything in the container, plus what the heap
-                           has recently grown by, which is assumed to be not written to yet */
+                           has recently grown by, which may not be written to yet */
   uint64_t limit;       /* bytes: the nearest limit, the container's or HAKMEM_LIMIT_SOFT; or HAKMEM_LIMIT_HARD, if an allocation is about
                            to fail because of it: if set in percent, the size this heap may reach. 0: no limit is known */
   uint64_t wanted;      /* bytes of the allocation that is about to fail, otherwise 0 */
@@ -36,7 +36,7 @@ typedef size_t hak_pressure_callback_t(const hak_pressure_t *pressure, void *arg
  * once a second while it stays so, and whenever an allocation is about to fail that would fit if enough were freed; by one thread at a
  * time.  If it reports that it freed something, hakmem gives that back to the system and retries an allocation that was about to fail.
  * When hak_on_pressure returns, no other thread is in the previous callback, so the caller must hold no lock that the previous callback
- * takes.  A fork's child keeps the callback.  Since 0.1. */
+ * takes.  A fork's child keeps the callback.  Thread-safe, not async-signal-safe.  Since 0.1. */
 HAK_API void hak_on_pressure(hak_pressure_callback_t *callback, void *argument);
 
 #ifdef __cplusplus

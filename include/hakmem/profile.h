@@ -40,8 +40,9 @@ HAK_API bool hak_profile_pprof(int fd);
  * Returns false under Valgrind's memcheck.  Since 0.1. */
 HAK_API bool hak_profile_arm(uint32_t seconds);
 
-/* Marks what the calling thread allocates from now on with this number in profiles: for example a tenant, a request, a subsystem.
- * 0, the initial value of a thread, is no tag.  Returns the previous tag.  Async-signal-safe. Since 0.1. */
+/* Marks what the calling thread allocates from now on with this number in profiles: for example that of a tenant, a request or a
+ * subsystem; it is to be below 2^31, since larger ones stand for named heaps.  0, the initial value of a thread, is no tag.  Returns the
+ * previous tag.  Async-signal-safe. Since 0.1. */
 HAK_API uint32_t hak_tag_set(uint32_t tag);
 
 #ifdef __cplusplus

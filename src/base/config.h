@@ -15,6 +15,9 @@
  *   superslab    2 MiB of block memory, one huge page: 32 units
  *   region       the single address range that all block memory comes from
  *   zone         an array of metadata beside the region, indexed like the region
+ *   dirty        of a unit: written to since it was last known to be zero; otherwise it is fresh
+ *   purge        to give free pages back to the kernel, by time (the decay) or before the heap grows: space/purge.h
+ *   purge epoch  a count that changes when rare work may be due on slow paths: space/purge.h
  *
  * Threads and their heaps:
  *   bin          a heap's bounded stack of free blocks of one size class
@@ -25,6 +28,12 @@
  *   parked       of a heap: its thread has ended with blocks still in the bins, for the next thread to use: front/handover.h
  *   large cache  freed large blocks whose spans a thread keeps for requests of the same length: slab/large_cache.h
  *   keeper       hakmem's own thread, which gives memory back while the program makes no calls: front/keeper.h
+ *   entry        what a bin holds: a block's address, with one bit if the block is sampled, and one for a bar: slab/sample.h
+ *   tick         a heap's rare upkeep, on a slow path: bins shrink, caches age, what is in them is noted: front/supply.h
+ *   named heap   a heap that the program makes, which no thread has: front/named.h
+ *   default heap the named heap that a thread's malloc takes from instead of its own heap: front/thread.h
+ *   span hook    a function of a named heap, called for each span that blocks are taken from: front/named.h
+ *   idle         of a thread: it makes no calls, so others do its work; of a unit: free, and may be resident: space/ledger.h
  *
  * Remote frees, by threads that do not own the block: slab/remote.h:
  *   marker       the first thread to free a block of a slab remotely, for as long as the slab lasts
@@ -36,6 +45,9 @@
  *   sampled      of a block: chosen at random to have a record of who allocated it, and when: slab/sample.h
  *   tracked      of a slab: every block has such a record: slab/track.h
  *   quiet        of a sampled block: allocated so often that its record is left as it is for a while
+ *   site         the stack that blocks are allocated from, by a number: kit/site.h
+ *   armed        of the process: allocations are counted by site, and some become events: kit/event.h
+ *   watched      of a heap: every small allocation misses, so that it is counted or guarded: front/watch.h
  *   pinned       of bytes of a page: free, but kept resident by a live block on the same page: slab/pinned.h
  */
 #ifndef BASE_CONFIG_H

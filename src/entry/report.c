@@ -156,7 +156,7 @@ static const struct {
     FIGURE(sys_other, false, "other calls"),
     FIGURE(limit, true, "the nearest memory limit"),
     FIGURE(limit_use, true, "used of that limit"),
-    FIGURE(limit_level, false, "how near it is, 0 (far) to 3 (urgent)"),
+    FIGURE(limit_level, false, "how near it is, 0 (not near) to 3 (urgent)"),
     FIGURE(limit_given, true, "given back near a limit"),
     FIGURE(limit_percent, false, "percent of the limit, the most in use then"),
     FIGURE(limit_looks, false, "checks of limits"),

@@ -67,7 +67,7 @@ static void census_large(hak_stats_t *stats, hak_class_stats_t *of_class, const 
   stats->slab_free += room - bytes;
 }
 
-/* Kept large blocks: free, but for their thread alone. */
+/* Cached large blocks: free, but for their thread alone. */
 static void census_cached(hak_stats_t *stats, hak_class_stats_t *of_class, const unit_t *first) {
   (void)of_class;
   uint64_t bytes = load_relaxed(&first->units) * HAK_UNIT;

@@ -127,7 +127,7 @@ static uint64_t drain(const heap_t *mine, bool idle) {
   return blocks;
 }
 
-/* What threads keep of large blocks goes back without a barrier. */
+/* The large blocks that threads cache go back without a barrier. */
 uint64_t drain_bins(const heap_t *mine) {
   for (heap_t *heap = heap_first(); heap != NULL; heap = load_relaxed(&heap->next)) {
     if (heap != mine) (void)large_cache_flush(&heap->owner.large_cache);
@@ -135,8 +135,8 @@ uint64_t drain_bins(const heap_t *mine) {
   return drain(mine, false);
 }
 
-/* Returns true if some of what the thread keeps went back. If the thread has taken some of it since, and then rested, the keeper must not
- * wait for that: it is noted anew. */
+/* Returns true if some of what the thread caches went back. If the thread has taken some of it, and has been idle since, the keeper must
+ * not wait for that: it is noted anew. */
 static bool age_large_cache(heap_t *heap) {
   bool given = large_cache_age(&heap->owner.large_cache) != 0;
   if (large_cache_units(&heap->owner.large_cache) == load_relaxed(&heap->idle.noted_units) || !lock_try_if_free(&heap->owner.lock))
@@ -160,7 +160,7 @@ static bool drain_gone(heap_t *heap) {
   return gone;
 }
 
-/* Notes anew how much there is. Hits may have taken out what was noted, before the thread rested; nothing else would show that there is
+/* Notes anew how much there is. Hits may have taken out what was noted, before the thread went idle; nothing else would show that there is
  * nothing to wait for. */
 static void note_less(heap_t *heap) {
   if (load_relaxed(&heap->idle.noted) == 0 || !lock_try_if_free(&heap->owner.lock)) return;

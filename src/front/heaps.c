@@ -19,7 +19,8 @@ static _Atomic uint32_t attached_count, orphan_count;
 static lock_t lists_lock = LOCK_OF_RANK(LOCK_LISTS);
 static heap_t *attached[BUCKETS]; /* by thread */
 static heap_t *orphans, *bare_heaps;
-/* Named heaps that still had slabs when they ended, because of blocks in quarantine: those to check next, and those to check after them. */
+/* Named heaps that still had slabs when they ended, because of blocks in quarantine, and shared heaps of which another thread had made the
+ * same: those to check next, and those to check after them. */
 static heap_t *ended_heaps, *ended_later;
 
 heap_t *heap_first(void) { return load_acquire(&heaps_newest); }

@@ -1,6 +1,6 @@
 /* keeper.h - the thread that gives memory back in a process that has gone idle.
  *
- * The keeper is started when much memory lies idle or waits for threads that sleep.
+ * The keeper is started when much memory lies idle or waits for idle threads.
  * It does what is due by time, and ends when nothing is left to do: a process at rest
  * has no thread of ours.  Where the limit of a container is known, it stays while much
  * lies idle, and checks that limit.  libc does not know the keeper: a process that libc sees as

@@ -11,7 +11,7 @@
 /* Sets the callback; any thread. Waits while another thread is in the callback set before. */
 void notifier_set(hak_pressure_callback_t *callback, void *argument);
 
-/* For the end of an allocation, with no lock held: calls the program back if there is something to tell. */
+/* For the end of an allocation, with no lock held: calls the program back if there is a level to report. */
 void notifier_report(void);
 /* For an allocation of `size` bytes that has failed. Returns true if it should be tried again: the program says that it has freed
  * something, or another thread is still asking it. */

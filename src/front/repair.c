@@ -25,8 +25,7 @@ static uint32_t span_used(uint32_t unit) {
   return kind != UNIT_FREE && kind != UNIT_INSIDE ? load_relaxed(&first->units) : 0;
 }
 
-/* The same, but large blocks that threads keep are no spans any more: a thread that was about to keep or take one may have left it in no
- * place. */
+/* The same, but cached large blocks are no spans any more: a thread that was about to cache or take one may have left it in no place. */
 static uint32_t span_used_but_cached(uint32_t unit) {
   unit_t *first = unit_at(unit);
   if (load_relaxed(&first->kind) == UNIT_CACHED) store_relaxed(&first->kind, (uint8_t)UNIT_FREE);

@@ -77,7 +77,7 @@ void heap_take_back(heap_t *heap, void *block) {
 
 /* --- large blocks ------------------------------------------------------------------------ */
 
-/* How many units of large blocks each thread may keep: all threads together a sixteenth of what is in use, but each at least two. */
+/* How many units of large blocks each thread may cache: all threads together a sixteenth of what is in use, but each at least two. */
 #define LARGE_CACHE_SHARE 16
 #define LARGE_CACHE_LEAST 2u
 static uint32_t cache_units_most(void) {

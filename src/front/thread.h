@@ -39,9 +39,9 @@ HAK_INLINE void thread_leave(void) {
   thread_show_inside(thread_heap, false);
   if (HAK_UNLIKELY(os_forked())) heap_after_fork(thread_heap);
 }
-/* Does what is due, then thread_leave. Returns true if the program is to be told of a limit, where that may be done (front/notifier.h). */
+/* Does what is due, then thread_leave. True if a level is to be reported to the program, where that may be done (front/notifier.h). */
 bool thread_leave_with_upkeep(void);
-/* The same for a path that took nothing from the space, gave nothing back to it, and keeps no more than the keeper knows of. What is due is
+/* The same for a path that took nothing from the space, gave nothing to it, and caches no more than the keeper knows of. What is due is
  * then no more than before, so only every eighth such call checks. */
 bool thread_leave_unchanged(void);
 /* Called by the fork handlers: before the fork, after it in the parent, and after it in the child. */

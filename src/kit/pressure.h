@@ -8,7 +8,7 @@
 #include "base/atomics.h"
 #include "base/bits.h"
 
-/* The program is told of PRESSURE_NEAR and PRESSURE_URGENT, as HAK_PRESSURE_NEAR and HAK_PRESSURE_URGENT. */
+/* PRESSURE_NEAR and PRESSURE_URGENT are reported to the program, as HAK_PRESSURE_NEAR and HAK_PRESSURE_URGENT: their numbers differ. */
 typedef enum pressure_level {
   PRESSURE_NONE,  /* changes nothing */
   PRESSURE_LOW,   /* at most a quarter of the limit, and at most 2 GiB, are left: no huge pages, decay time / 4, bins do not grow */
@@ -30,13 +30,13 @@ typedef struct pressure {
   _Atomic uint64_t look_at;    /* heap size in units at which the next check is due; UINT64_MAX during a check */
   _Atomic uint32_t to_report;  /* the level to report to the program: front/notifier.h; PRESSURE_NONE: none */
   _Atomic bool has_callback;   /* the program has set a callback */
-  _Atomic bool contained;      /* its control group has a limit, and the last read of it succeeded */
+  _Atomic bool contained;      /* the process's control group has a limit, and the last read of it succeeded */
   /* Figures. */
   _Atomic uint64_t given;      /* bytes given back while the level was not PRESSURE_NONE */
   _Atomic uint64_t looks;      /* how often the kernel was asked for limits */
   _Atomic uint64_t refused;    /* spans refused because they would have exceeded the cap */
   _Atomic uint32_t given_percent, given_source; /* highest use, in percent of the limit, when memory was given back; its limit */
-  _Atomic bool forked;         /* state of the checking thread may be half written */
+  _Atomic bool forked;         /* a fork has cut a check short, whose state may be half written */
   _Atomic uintptr_t callback_thread; /* the thread that runs the callback; 0: none */
 } pressure_t;
 extern pressure_t pressure;

@@ -68,7 +68,7 @@ void remote_collect_all(slab_owner_t *owner);
 bool remote_is_behind(void);
 void remote_catch_up(void);
 /* Whether the keeper should look, because much waits for owners that lag, or has become free in slabs of owners that were helped: their
- * threads, which sleep or are gone, do not look. remote_waits_no_more starts the count anew. */
+ * threads, which are idle or gone, do not look. remote_waits_no_more starts the count anew. */
 #define REMOTE_MUCH_BYTES ((int64_t)4 << 20)
 bool remote_much_waits(void);
 void remote_waits_no_more(void);

@@ -16,7 +16,7 @@ typedef struct slab_list {
   uint32_t first;
 } slab_list_t;
 
-/* Blocks that are out of their slab while the kernel takes their pages. */
+/* A hole under way: blocks that are out of their slab while the kernel takes their pages.  The program does not hold them. */
 typedef struct slab_held {
   uint32_t unit, first, last;
   uint32_t units;   /* 0: none; written last, cleared last */

@@ -17,7 +17,7 @@ typedef enum unit_kind {
   UNIT_SLOTS,  /* first unit of the guard slots: slots.h */
   UNIT_META,   /* first unit of memory of our own: front/heaps.c */
   UNIT_GUARD,  /* first unit of an inaccessible span */
-  UNIT_CACHED    /* first unit of a freed large block that its thread caches: large_cache.h */
+  UNIT_CACHED  /* first unit of a freed large block that a thread caches: large_cache.h */
 } unit_kind_t;
 
 struct slab_owner;

@@ -19,7 +19,7 @@ static bool is_both(uint32_t unit, bool (*in_span)(uint32_t unit)) {
   return both;
 }
 
-/* Units that are out of sight for the moment are neither free nor in a span: the keeper may have them. */
+/* Units that are in flight for the moment are neither free nor in a span: the keeper may have them. */
 static void audit_taken_units(uint32_t superslab, bool (*in_span)(uint32_t unit)) {
   uint32_t ends = ledger_completions();
   if (ledger_in_flight()) return;

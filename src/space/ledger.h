@@ -1,7 +1,7 @@
-/* ledger.h - how many units are in use, idle or out of sight, and the only way in which units become free.
+/* ledger.h - how many units are in use, idle or in flight, and the only way in which units become free.
  *
  * What spans, purges, moves and huge pages must know of each other is here, below them all.  Idle units are free and may be resident: they
- * are not known to be zero.  Units out of sight were claimed by a purge or a move and will be free again in a moment: a thread that finds
+ * are not known to be zero.  Units in flight were claimed by a purge or a move and will be free again in a moment: a thread that finds
  * no memory waits for them. */
 #ifndef SPACE_LEDGER_H
 #define SPACE_LEDGER_H
@@ -42,13 +42,13 @@ ledger_range_t ledger_take_idle(void);
 /* No superslab below this one is likely to have a free unit. */
 extern _Atomic uint32_t ledger_lowest;
 
-/* ledger_note_in_flight: units are about to be claimed out of sight, or are free again. ledger_in_flight returns whether any are,
+/* ledger_note_in_flight: units are about to be claimed by a purge or a move, or are free again. ledger_in_flight returns whether any are,
  * ledger_completions how often that has ended. */
 void ledger_note_in_flight(bool begins);
 bool ledger_in_flight(void);
 uint32_t ledger_completions(void);
 uint32_t ledger_begun(void); /* how often it has begun; may be one too many */
-/* Notes that so many more units are out of sight, or fewer: those that the kernel is working on. */
+/* Notes that so many more units are in flight, or fewer: those that the kernel is working on. */
 void ledger_note_hidden(int64_t units);
 uint64_t ledger_hidden_units(void);
 
@@ -57,7 +57,7 @@ typedef struct ledger_census {
 } ledger_census_t;
 /* Counts units by the superslabs' words, all of which it reads. */
 ledger_census_t ledger_census(void);
-/* In a fork's child: counts anew; nothing is out of sight. */
+/* In a fork's child: counts anew; nothing is in flight. */
 void ledger_recover(void);
 
 #endif

@@ -134,8 +134,8 @@ HAK_CHECKED bool region_init(uint64_t most_bytes);
 HAK_CHECKED bool region_grow(uint32_t frontier, uint32_t units);
 /* Whether addresses or memory are limited, so that little is mapped ahead. */
 HAK_CHECKED bool region_scarce(void);
-/* Opens the gate, once what some frees have to check first is found to hold for good: they compare with gated_limit in place of limit, so
- * the check costs them nothing. */
+/* Opens the gate, once operator new is known to be ours for good.  Until then gated_limit is 0: so operator delete, which compares with it,
+ * takes the path that checks; afterwards the check costs it nothing (entry/cxx.c). */
 void region_open_gate(void);
 /* Whether so many units in a row, from a multiple of `align_units`, could be had if every block were freed. */
 HAK_CHECKED bool region_may_hold(uint64_t units, uint64_t align_units);
@@ -145,7 +145,7 @@ void region_after_fork(bool inside);
 
 typedef struct region_census {
   uint64_t mapped, metadata; /* bytes; `mapped` is of blocks and metadata */
-  uint64_t superslabs;         /* that have any usable unit */
+  uint64_t superslabs; /* that have any usable unit */
 } region_census_t;
 region_census_t region_census(void);
 

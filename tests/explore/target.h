@@ -22,7 +22,7 @@ void target_many_orphans(void);
 /* What malloc_trim does, and malloc when it finds no memory: for the thread itself, and for all others. */
 void target_trim(void);
 void target_trim_others(void);
-/* What the keeper does with the large blocks that threads keep, twice. */
+/* What the keeper does with the large blocks that threads cache, twice. */
 void target_age_large_caches(void);
 /* One check of the parked bins; a second check empties them. */
 void target_age_parked(void);
