@@ -229,7 +229,7 @@ static void free_larges(heap_t *heap, const char *function) {
     if (HAK_CHECKS && !region_clear_live(block)) continue; /* another thread is about to free it */
     if (HAK_SECURE && !large_is_whole(first)) lost_bytes(heap, block, FAULT_LARGE, function);
     if (memcheck_on()) memcheck_free(block);
-    first->zeroed = false; /* calloc's pages, too, go back with time: the heap's lock is held */
+    first->use = SPAN_PLAIN; /* calloc's pages, too, go back with time: the heap's lock is held */
     large_free(first);
   }
 }

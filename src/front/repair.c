@@ -114,7 +114,7 @@ static void large_recover(unit_t *first, bool inside) {
   if (owner != NULL && owner->relist) large_own(owner, first);
   if (!HAK_CHECKS || inside || region_is_live(region_address(unit_number(first)))) return;
   if (owner != NULL) large_disown(owner, first);
-  first->zeroed = false; /* its pages go back with time, since others wait for the repair */
+  first->use = SPAN_PLAIN; /* its pages go back with time, since others wait for the repair */
   large_free(first);
 }
 

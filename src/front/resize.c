@@ -147,7 +147,7 @@ HAK_INLINE void *realloc_elsewhere(void *block, heap_t *heap, unit_t *large, siz
   int saved = large != NULL || size <= old ? errno : 0;
   void *moved;
   if (heap != NULL) moved = alloc_from(heap, size, 1, SPAN_PLAIN, "realloc");
-  else moved = size > old && size >= LARGE_REQUEST_MIN ? alloc_own(size, 1, large_use_to_grow(old, size)) : block_alloc_own(size);
+  else moved = size > old && size >= LARGE_REQUEST_MIN ? alloc_own(size, 1, large_use_to_grow(large, old, size)) : block_alloc_own(size);
   if (HAK_UNLIKELY(moved == NULL)) {
     bool grown = large != NULL && size > old && resize_large(large, size); /* what went back meanwhile may be enough for that */
     if (!grown && (size > old || HAK_SECURE)) return NULL; /* a sized free checks the size there: the block must have it */
@@ -212,7 +212,7 @@ static HAK_NOINLINE void *realloc_leaving(const block_info_t *info, void *block,
   if (size > PTRDIFF_MAX) return out_of_memory();
   bool grown = size > old && size >= LARGE_REQUEST_MIN, large = !memcheck_on() && load_relaxed(&info->span->kind) == UNIT_LARGE;
   int saved = errno;
-  void *moved = grown ? alloc_any(size, 1, large_use_to_grow(old, size)) : block_alloc(size);
+  void *moved = grown ? alloc_any(size, 1, large_use_to_grow(large ? info->span : NULL, old, size)) : block_alloc(size);
   if (HAK_LIKELY(moved != NULL)) return move_to(moved, block, large ? info->span : NULL, old, size);
   if (size > old) return NULL;
   errno = saved;

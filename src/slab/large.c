@@ -108,7 +108,7 @@ bool large_may_fit(size_t size, size_t align) {
 /* `size` bytes were requested. */
 static void *block_enter(uint32_t unit, size_t bytes, size_t size, span_use_t use) {
   store_relaxed(&unit_at(unit)->bytes, bytes);
-  unit_at(unit)->zeroed = use == SPAN_ZEROED;
+  unit_at(unit)->use = (uint8_t)use;
   unit_at(unit)->left = HAK_SECURE ? (uint32_t)(bytes - size) : 0;
   units_enter(unit, units_of(bytes), UNIT_LARGE, CLASS_NONE);
   add_relaxed(&large_alloc_count, 1);
@@ -134,7 +134,7 @@ void *large_alloc(size_t size, size_t align, span_use_t use) {
 void *large_alloc_to_grow(size_t size, span_use_t use, uint32_t home) {
   size_t bytes = large_good_size(size);
   bool zero;
-  if (region_scarce() || pressure_now() != PRESSURE_NONE) use = SPAN_GROWN; /* what is free is to be used, with room behind it or not */
+  if (use == SPAN_GROWING && (region_scarce() || pressure_now() != PRESSURE_NONE)) use = SPAN_GROWN; /* any free place will do */
   if (HAK_SECURE || bytes == 0 || (use != SPAN_GROWING && bytes >= HAK_SUPERSLAB)) return large_alloc(size, 1, use);
   uint32_t unit = span_alloc_to_grow(units_of(bytes), use, home, &zero);
   return unit != SPAN_NONE ? block_enter(unit, bytes, size, use) : NULL;
@@ -155,7 +155,7 @@ void *large_take_cached(large_cache_t *cache, size_t size, span_use_t use) {
     span_free(unit, units);
     return NULL;
   }
-  unit_at(unit)->zeroed = use == SPAN_ZEROED;
+  unit_at(unit)->use = (uint8_t)use;
   if (use == SPAN_ZEROED) large_clear(unit, bytes);
   store_relaxed(&unit_at(unit)->bytes, bytes);
   store_release(&unit_at(unit)->kind, (uint8_t)UNIT_LARGE); /* with its bytes */
@@ -174,7 +174,7 @@ void large_free(unit_t *first) {
   }
   sample_close_large(unit);
   /* The next calloc would give these pages back: so they need not wait for it. */
-  bool fresh = first->zeroed && zeroed_by_kernel(load_relaxed(&first->bytes)) && option_get(OPTION_decay_ms) >= 0;
+  bool fresh = first->use == SPAN_ZEROED && zeroed_by_kernel(load_relaxed(&first->bytes)) && option_get(OPTION_decay_ms) >= 0;
   units_leave(unit, units); /* first: what follows may wait for the kernel, and a fork's child would do it all again */
   add_relaxed(&large_free_count, 1);
   units_unadvise(first, units);

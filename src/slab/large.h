@@ -21,9 +21,13 @@ HAK_CHECKED void *large_alloc(size_t size, size_t align, span_use_t use);
 void large_note_size(void *block, size_t size);
 /* As large_alloc with SPAN_GROWN or SPAN_GROWING, at a place where the block may grow further; `home` as in span.h. */
 HAK_CHECKED void *large_alloc_to_grow(size_t size, span_use_t use, uint32_t home);
-/* What a block of `old` bytes is moved for when realloc makes it larger.  A step that is small for its size is probably one of many: the
- * copies cost more than what is left free behind the block.  (CPython's lists grow by an eighth and a few bytes.) */
-HAK_INLINE span_use_t large_use_to_grow(size_t old, size_t size) { return size - old <= old / 8 + 64 ? SPAN_GROWING : SPAN_GROWN; }
+/* What a block of `old` bytes is moved for when realloc makes it larger; `large`: its record if it is a large one.  A further step that is
+ * small for its size is probably one of many: the copies cost more than what is left free behind the block.  (CPython's lists grow by an
+ * eighth and a few bytes.) */
+HAK_INLINE span_use_t large_use_to_grow(const unit_t *large, size_t old, size_t size) {
+  bool again = large != NULL && large->use >= SPAN_GROWN;
+  return again && size - old <= old / 8 + 64 ? SPAN_GROWING : SPAN_GROWN;
+}
 void large_free(unit_t *first);
 /* The same with the cache of a thread, for that thread alone. large_take_cached returns NULL if nothing in the cache fits.
  * large_put_cached returns the units that are cached then, or 0 if there is no room.  Not in the secure library. */

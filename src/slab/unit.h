@@ -40,7 +40,7 @@ typedef struct unit {
   uint8_t fork_epoch;  /* fork_epoch when the slab was made */
   bool holes_by_growth; /* the last holes were made as the heap grew */
   union {
-    bool zeroed;       /* UNIT_LARGE: allocated zeroed, as by calloc */
+    uint8_t use;       /* UNIT_LARGE: the span_use_t that it was allocated with */
     bool returned;     /* UNIT_SLAB: when last collected, it had no free blocks but what others have freed; no page was purged since */
   };
   uint8_t guard;       /* os_guard_t of inaccessible units, and of what lies behind a large block in its last unit */

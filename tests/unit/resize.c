@@ -6,6 +6,7 @@
 #include "front/named.h"
 #include "front/supply.h"
 #include "heaps.h"
+#include "slab/large.h"
 #include "slab/sample.h"
 
 static unsigned inspections;
@@ -119,6 +120,16 @@ static size_t step_fixed(size_t size) {
   return 16384;
 }
 static size_t step_of_a_list(size_t size) { return size / 8 + 56; } /* as CPython's */
+
+TEST(a_further_step_that_is_small_for_the_size_is_one_of_many) {
+  enum { OLD = 1 << 20, SMALL = OLD / 8 };
+  unit_t first = {.use = SPAN_PLAIN};
+  CHECK(large_use_to_grow(NULL, OLD, OLD + SMALL) == SPAN_GROWN && large_use_to_grow(&first, OLD, OLD + SMALL) == SPAN_GROWN);
+  first.use = SPAN_GROWN;
+  CHECK(large_use_to_grow(&first, OLD, OLD + SMALL) == SPAN_GROWING && large_use_to_grow(&first, OLD, OLD + 2 * SMALL) == SPAN_GROWN);
+  first.use = SPAN_GROWING;
+  CHECK(large_use_to_grow(&first, OLD, OLD + SMALL) == SPAN_GROWING);
+}
 
 /* Five doublings; the first step may move a block too. */
 TEST(blocks_that_grow_in_turn_are_copied_once_a_doubling) {
