@@ -21,8 +21,8 @@
 #include "front/census.h"
 #include "front/named.h"
 #include "front/watch.h"
-#include "os/os.h"
 #include "kit/site.h"
+#include "os/os.h"
 
 /* --- messages ------------------------------------------------------------------------------ */
 

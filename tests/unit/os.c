@@ -373,27 +373,19 @@ static char *movable(size_t bytes) {
   return start;
 }
 
-/* A move may be refused because there are too many mappings: the kernel still knows moves. */
-TEST(a_move_that_is_refused_is_not_the_last) {
+/* The kernel still knows moves. */
+static void refuse_one_move(uint32_t error) {
   size_t page = os_page_size(), bytes = some * page;
   char *from = movable(bytes), *to = from + 2 * bytes;
-  refuse_argument(SYS_mremap, 1, (uint32_t)bytes, ENOMEM);
+  refuse_argument(SYS_mremap, 1, (uint32_t)bytes, error);
   KEEPS_ERRNO(CHECK(!os_move(from, to, bytes)));
   CHECK(from[0] == 8 && from[bytes - 1] == 8 && unit_is_zero(to, bytes));
   CHECK(os_move(from, to, bytes - page));
   CHECK(to[0] == 8 && unit_is_zero(from, bytes - page) && from[bytes - page] == 8);
 }
 
-/* EPERM is also the answer for pages that the program has sealed. */
-TEST(pages_that_cannot_be_moved_are_not_the_last) {
-  size_t page = os_page_size(), bytes = some * page;
-  char *from = movable(bytes), *to = from + 2 * bytes;
-  refuse_argument(SYS_mremap, 1, (uint32_t)bytes, EPERM);
-  KEEPS_ERRNO(CHECK(!os_move(from, to, bytes)));
-  CHECK(from[0] == 8 && from[bytes - 1] == 8 && unit_is_zero(to, bytes));
-  CHECK(os_move(from, to, bytes - page));
-  CHECK(to[0] == 8 && unit_is_zero(from, bytes - page) && from[bytes - page] == 8);
-}
+TEST(a_move_that_is_refused_is_not_the_last) { refuse_one_move(ENOMEM); } /* too many mappings */
+TEST(pages_that_cannot_be_moved_are_not_the_last) { refuse_one_move(EPERM); } /* sealed by the program */
 
 TEST(where_no_page_can_be_moved_any_more_none_is_tried) {
   size_t bytes = some * os_page_size();

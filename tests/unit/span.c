@@ -495,7 +495,7 @@ static uint32_t take_to_grow_on(uint32_t units) {
   return start;
 }
 
-/* Blocks of about one size, taken in turn, all have room to double. */
+/* Blocks of one size, taken in turn, can all grow to the next power of two. */
 TEST(what_grows_step_by_step_has_as_much_room_behind_it) {
   start_space(UINT64_MAX);
   static const uint32_t lengths[] = {1, 3, 5, 16, 20, 33, 300};
